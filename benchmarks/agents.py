@@ -6,7 +6,7 @@ has inspect_ai and openai: the same conversations then run there, too.
 `--crash` kills each in the middle, lets it go on as its own manual says, and counts the turns that the engine
 is asked again: those were lost. The engine then takes 50 ms for a reply.
 
-    python benchmarks/agents.py [--samples 200] [--turns 8] [--inspect PYTHON] [--crash]
+    python benchmarks/agents.py [--samples 200] [--turns 8] [--runs 5] [--inspect PYTHON] [--crash]
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=200)
     parser.add_argument("--turns", type=int, default=8)
+    parser.add_argument("--runs", type=int, default=1, help="runs of each, in turns")
     parser.add_argument("--inspect", help="a Python that has inspect_ai")
     parser.add_argument("--crash", action="store_true", help="kill each in the middle")
     parser.add_argument("--be", choices=["engine", "hpcbench"], help=argparse.SUPPRESS)
@@ -56,37 +57,50 @@ def main() -> None:
     elif given.crash:
         crash(given.samples, given.turns, given.inspect)
     else:
-        compare(given.samples, given.turns, given.inspect)
+        compare(given.samples, given.turns, given.inspect, given.runs)
 
 
-def compare(samples: int, turns: int, inspect: str | None) -> None:
-    """Run both, and print."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:
-        folder = Path(name)
-        socket = str(folder / "engine.sock")
-        with engine(socket, turns):
-            found = asyncio.run(run_hpcbench(folder, samples, turns))
-        rate, whole = samples / found["seconds"], samples * turns / 1e3
-        print(
-            f"{samples} trajectories of {turns} turns, {AT_ONCE} at once; load {os.getloadavg()[0]:.1f}"
-        )
-        print(f"hpcbench  {rate:7.1f} samples/s  {found['cpu'] / whole:.2f} ms of CPU a turn")
-        print(f"          {found['tools'] / whole:.2f} ms of CPU a turn in processes of tools")
-        print(f"          {found['syncs'] / whole:.2f} ms a turn of waiting for the disk")
-        print(f"          memory grew by {found['grown'] / 1024:.0f} MiB")
-        if inspect is None:
-            return
-        with engine(str(PORT), turns):
-            done = subprocess.run(
-                of_inspect(inspect, name, samples), capture_output=True, text=True, check=False
+def compare(samples: int, turns: int, inspect: str | None, runs: int) -> None:
+    """Run both in turns, so that other work on the machine meets both, and print."""
+    from hpcbench.statistics import mean_interval
+
+    ours, theirs = list[float](), list[float]()
+    print(f"{samples} trajectories of {turns} turns, {AT_ONCE} at once")
+    for _ in range(runs):
+        with tempfile.TemporaryDirectory(dir="/tmp") as name:
+            folder = Path(name)
+            with engine(str(folder / "engine.sock"), turns):
+                found = asyncio.run(run_hpcbench(folder, samples, turns))
+            ours.append(samples / found["seconds"])
+            whole = samples * turns / 1e3
+            print(f"load {os.getloadavg()[0]:.1f}")
+            print(
+                f"hpcbench  {ours[-1]:7.1f} samples/s  {found['cpu'] / whole:.2f} ms of CPU a turn"
             )
-        if done.returncode:
-            sys.exit(done.stderr[-2000:])
-        seconds, cpu, seen = map(float, done.stdout.split()[-3:])
-        # Inspect's log has the last reply twice; it counts as a turn here, in Inspect's favour.
-        theirs = seen / turns / seconds
-        print(f"Inspect   {theirs:7.1f} samples/s  {1e3 * cpu / seen:.2f} ms of CPU a turn")
-        print(f"ratio     {rate / theirs:.1f} × the samples/s of Inspect")
+            print(f"          {found['tools'] / whole:.2f} ms of CPU a turn in processes of tools")
+            print(f"          {found['syncs'] / whole:.2f} ms a turn of waiting for the disk")
+            print(f"          memory grew by {found['grown'] / 1024:.0f} MiB")
+            if inspect is None:
+                continue
+            with engine(str(PORT), turns):
+                done = subprocess.run(
+                    of_inspect(inspect, name, samples), capture_output=True, text=True, check=False
+                )
+            if done.returncode:
+                sys.exit(done.stderr[-2000:])
+            seconds, cpu, seen = map(float, done.stdout.split()[-3:])
+            # Inspect's log has the last reply twice; it counts as a turn here, in Inspect's favour.
+            theirs.append(seen / turns / seconds)
+            print(f"Inspect   {theirs[-1]:7.1f} samples/s  {1e3 * cpu / seen:.2f} ms of CPU a turn")
+            print(f"ratio     {ours[-1] / theirs[-1]:.1f} × the samples/s of Inspect", flush=True)
+    if runs > 1:
+        ratios = [one / other for one, other in zip(ours, theirs, strict=False)]
+        for what, values in (("hpcbench", ours), ("Inspect", theirs), ("ratio", ratios)):
+            if values:
+                mean = mean_interval(values)
+                print(
+                    f"{what}: {mean.estimate:.1f} [{mean.low:.1f}, {mean.high:.1f}], {len(values)} runs"
+                )
 
 
 def crash(samples: int, turns: int, inspect: str | None) -> None:
@@ -124,7 +138,7 @@ async def run_hpcbench(folder: Path, samples: int, turns: int) -> dict[str, floa
     from hpcbench.schema.agent import Agent
     from hpcbench.schema.records import Message, Request, Sample
     from hpcbench.schema.work import Shard
-    from hpcbench.worker.trajectories import Trajectories
+    from hpcbench.worker.trajectories import Served, Trajectories
     from tests.unit.small import resolved, run_task
 
     agent = Agent.model_validate({"tools": ["calculator"]})
@@ -147,7 +161,8 @@ async def run_hpcbench(folder: Path, samples: int, turns: int) -> dict[str, floa
     begin, cpu = time.monotonic(), time.process_time()
     peak, syncs, answered = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0.0, 0
     async with Client(str(folder / "engine.sock"), "key", "m") as client:
-        work = Trajectories(plan.run_tasks[0], client, tools, ToolTimes(30), folder)
+        served = {"": Served(plan.run_tasks[0], client)}
+        work = Trajectories(served, tools, ToolTimes(30), folder)
         async for response in work.answers(asked, taken, AT_ONCE, asyncio.Event()):
             taken.record(response)
             if not answered % AT_ONCE:  # a worker does it four times a second

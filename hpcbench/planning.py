@@ -453,11 +453,12 @@ def stage_key(
     image_digest: str | None,
     stage: str,
     packages: Mapping[str, str] | None = None,
+    models_beside: Sequence[str] = (),
 ) -> str:
     """Hash of all inputs that determine a stage's output: same key, same answers, no need to run again.
 
-    `packages` identifies the sources of each package of the plan. Left out on purpose: names, descriptions,
-    resources, concurrency, time-outs.
+    `packages` identifies the sources of each package of the plan; `models_beside` names the further models of
+    an agent. Left out on purpose: names, descriptions, resources, concurrency, time-outs.
     """
     task, model = run_task.task, run_task.model
     determined: dict[str, Any] = {
@@ -493,6 +494,8 @@ def stage_key(
         determined["module"] = run_task.ml_task.module
     if (agent := run_task.agent) is not None:
         determined["agent"] = agent.model_dump(mode="json")
+        if models_beside:
+            determined["beside"] = [measured.model_hashes[name] for name in models_beside]
     if task.judge is not None:
         determined["judge"] = [
             task.judge.model_dump(mode="json", exclude={"labels"}),
@@ -599,10 +602,11 @@ def _shape(run_task: ResolvedRunTask, resolved: ResolvedPlan) -> str:
         arms = [resolved.run_task(name) for name in resolved.pairs[run_task.pair]]
         if not any(_is_managed(arm.model.image) for arm in arms):
             environments |= {arm.environment for arm in arms}
+    gpus = [model.gpus, *([more] if (more := resolved.gpus_beside(run_task)) else [])]
     return json.dumps(
         [
             sorted(environments),
-            model.gpus,
+            *gpus,
             model.nodes,
             replicas_of(resolved, run_task),
             run_task.task.resources.model_dump(),
@@ -612,8 +616,10 @@ def _shape(run_task: ResolvedRunTask, resolved: ResolvedPlan) -> str:
 
 
 def replicas_of(resolved: ResolvedPlan, run_task: ResolvedRunTask) -> int:
-    """Workers of an array task of a run task; arms that are compared have a job's node to themselves."""
-    return 1 if resolved.pairs else run_task.model.replicas_per_node or 1
+    """Workers of an array task of a run task; arms that are compared have a job's node to themselves, and so
+    have agents with several models, whose engines share the GPUs of one worker."""
+    alone = resolved.pairs or resolved.engines_beside(run_task)
+    return 1 if alone else run_task.model.replicas_per_node or 1
 
 
 def _is_managed(image: str | None) -> bool:
@@ -642,7 +648,7 @@ def _group(
         id=group_id,
         image=first.model.image,
         environment=first.environment,
-        gpus=first.model.gpus,
+        gpus=first.model.gpus + resolved.gpus_beside(first),
         nodes=first.model.nodes,
         replicas=replicas_of(resolved, first),
         resources=resources,

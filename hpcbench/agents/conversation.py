@@ -76,7 +76,7 @@ def _as_text(turn: Turn, images: Sequence[Path], before: int) -> list[Message]:
     """A turn whose results are one message of the user."""
     texts = [text_calls.RESPONSE.format(text=text) for text in _texts(turn.called, before)]
     return [
-        Message("assistant", turn.text),
+        Message("assistant", text_calls.with_calls(turn.text, turn.calls)),
         Message("user", "\n".join(texts), tuple(images)),
     ]
 
@@ -84,7 +84,7 @@ def _as_text(turn: Turn, images: Sequence[Path], before: int) -> list[Message]:
 def _as_calls(turn: Turn, images: Sequence[Path], before: int) -> list[Message]:
     """A turn in OpenAI's form. Tools' messages have no images, so the user shows them."""
     done = turn.calls[: len(turn.called)]
-    found = [Message("assistant", turn.text, calls=done)]
+    found = [Message("assistant", text_calls.without_calls(turn.text), calls=done)]
     found += [
         Message("tool", text, call_id=call.id)
         for call, text in zip(done, _texts(turn.called, before), strict=True)

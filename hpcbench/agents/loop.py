@@ -24,7 +24,7 @@ from hpcbench.agents import own_tools, text_calls
 from hpcbench.agents.conversation import as_functions, conversation, with_system
 from hpcbench.agents.tools import Toolbox, ToolResult, ToolSpec, unknown_tool
 from hpcbench.agents.trajectory import CHANGES, Called, Exit, Trajectory, Turn, intent_line
-from hpcbench.schema.agent import OF_THE_LOOP, Agent
+from hpcbench.schema.agent import OF_THE_LOOP, READER, Agent
 from hpcbench.schema.records import Message, Outcome, Response, ToolCall
 
 ENOUGH = 20
@@ -50,11 +50,27 @@ class End:
 
 
 class Ask(Protocol):
-    """Sends one request to the model, and waits for its answer."""
+    """Sends one request to the model, or to that of another run task, and waits for its answer."""
 
     async def __call__(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], seconds: float
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        seconds: float,
+        model_of: str = "",
     ) -> Response: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """How the loop talks to a model."""
+
+    as_text: bool
+    """Whether calls are written as text; else in OpenAI's form."""
+    context: int | None = None
+    """Most tokens of a conversation and its next answer; None: unknown."""
+    answer_tokens: int = 0
+    """Most tokens of an answer."""
 
 
 Write = Callable[[Mapping[str, Any]], Awaitable[float]]
@@ -103,9 +119,7 @@ class Loop:
         agent: its definition.
         tools: runs its tools.
         times: how long tools take.
-        as_text: whether calls are written as text; else in OpenAI's form.
-        context: most tokens of a conversation and its next answer; None: unknown.
-        answer_tokens: most tokens of an answer.
+        talks: run task whose model is used → how to talk to it; empty name: the agent's own model.
         request_seconds: longest time of a request.
     """
 
@@ -114,15 +128,12 @@ class Loop:
         agent: Agent,
         tools: Toolbox,
         times: ToolTimes,
+        talks: Mapping[str, Talk],
         *,
-        as_text: bool,
-        context: int | None = None,
-        answer_tokens: int = 0,
         request_seconds: float = 600.0,
     ) -> None:
         self.agent, self.tools, self.times = agent, tools, times
-        self.as_text, self.context = as_text, context
-        self.answer_tokens, self.request_seconds = answer_tokens, request_seconds
+        self.talks, self.request_seconds = talks, request_seconds
         known = {one.name: one for one in tools.specs}
         self._specs = {
             name: own_tools.seen_by(
@@ -163,7 +174,8 @@ class Loop:
             if (end := self._failed(reply, trajectory)) is not None:
                 return end
             number = len(trajectory.turns) + 1
-            calls = text_calls.calls_in(reply.text or "", number) if self.as_text else reply.calls
+            as_text = self.talks[self._model_of(self._name(trajectory))].as_text
+            calls = text_calls.calls_in(reply.text or "", number) if as_text else reply.calls
             called = await self._run(calls, trajectory, reply, files, ask, write)
             turn = Turn.of(reply, calls, called, self._name(trajectory))
             trajectory.sync_seconds += await write(turn.to_json(trajectory.sample, number))
@@ -188,14 +200,18 @@ class Loop:
         used = trajectory.tokens("completion_tokens")
         if limits.tokens is not None and used >= limits.tokens:
             return self._limit("limit_tokens", f"{used} of {limits.tokens} tokens", trajectory)
-        if trajectory.seconds >= limits.seconds:
-            return self._limit("limit_time", f"{limits.seconds:g} s", trajectory)
+        most = self._most_seconds(trajectory)
+        if trajectory.seconds >= most:
+            return self._limit("limit_time", f"{most:g} s", trajectory)
         if trajectory.same >= limits.same_calls:
             why = f"the same call of {last.called[-1].call.tool} {limits.same_calls} times"
             return self._limit("loop", why, trajectory)
+        model_of = self._model_of(self._name(trajectory))
+        talk = self.talks[model_of]
         held = last.usage.get("prompt_tokens", 0) + last.usage.get("completion_tokens", 0)
-        if self.context is not None and held and held + self.answer_tokens > self.context:
-            why = f"{held} tokens, with {self.answer_tokens} for an answer, exceed {self.context}"
+        counted = held if self._model_of(last.agent) == model_of else 0  # by this model's tokenizer
+        if talk.context is not None and counted and held + talk.answer_tokens > talk.context:
+            why = f"{held} tokens, with {talk.answer_tokens} for an answer, exceed {talk.context}"
             return self._limit("limit_context", why, trajectory)
         return None
 
@@ -211,8 +227,9 @@ class Loop:
         if reply.outcome == "invalid" and trajectory.turns and _TOO_LONG.search(why):
             return self._limit("limit_context", why, trajectory)
         spent = (reply.times.done - reply.times.send) / 1e9
-        if trajectory.seconds + spent >= self.agent.limits.seconds:
-            return self._limit("limit_time", f"{self.agent.limits.seconds:g} s", trajectory)
+        most = self._most_seconds(trajectory)
+        if trajectory.seconds + spent >= most:
+            return self._limit("limit_time", f"{most:g} s", trajectory)
         return End("request_failed", None, why, reply.outcome)
 
     # a turn
@@ -221,19 +238,22 @@ class Loop:
         self, prompt: Sequence[Message], trajectory: Trajectory, files: Files, ask: Ask
     ) -> Response:
         name = self._name(trajectory)
+        model_of = self._model_of(name)
+        as_text = self.talks[model_of].as_text
         specs = list(self._specs[name].values())
         role = self.agent.agents[name].prompt if name else ""
-        described = text_calls.instructions(specs) if self.as_text and specs else ""
+        described = text_calls.instructions(specs) if as_text and specs else ""
         messages = conversation(
             with_system(prompt, role, described),
             trajectory,
             files.made,
             len(files.pages()),
-            as_text=self.as_text,
+            as_text=as_text,
         )
-        left = self.agent.limits.seconds - trajectory.seconds
-        functions = () if self.as_text else as_functions(specs)
-        return await ask(messages, functions, max(0.001, min(left, self.request_seconds)))
+        left = self._most_seconds(trajectory) - trajectory.seconds
+        functions = () if as_text else as_functions(specs)
+        seconds = max(0.001, min(left, self.request_seconds))
+        return await ask(messages, functions, seconds, model_of)
 
     async def _run(
         self,
@@ -247,11 +267,12 @@ class Loop:
         """Run the calls of a reply one after the other, as far as the limits allow."""
         specs = self._specs[self._name(trajectory)]
         before, limits = trajectory.calls, self.agent.limits
+        most_seconds = self._most_seconds(trajectory)
         spent = trajectory.seconds + (reply.times.done - reply.times.send) / 1e9
         made = [*files.pages(), *(files.made(place) for place in range(len(trajectory.images)))]
         called: list[Called] = []
         for call in calls:
-            if before.total() >= limits.calls or spent >= limits.seconds:
+            if before.total() >= limits.calls or spent >= most_seconds:
                 break
             before[call.tool] += 1
             most = limits.calls_of.get(call.tool)
@@ -264,7 +285,7 @@ class Loop:
                     trajectory.sync_seconds += await write(
                         intent_line(trajectory.sample, number, call)
                     )
-                left = limits.seconds - spent
+                left = most_seconds - spent
                 result = await self._call(call, specs, trajectory, made, left, ask)
             spent += result.seconds
             called.append(Called(call, result))
@@ -295,24 +316,39 @@ class Loop:
         if call.tool in CHANGES:
             return own_tools.change(trajectory, call.tool, arguments)
         seconds = max(0.001, min(left, self.times.limit(call.tool)))
-        if call.tool == "ocr_region":
-            result = await self._read_region(arguments, images, seconds, ask)
+        if call.tool == READER:
+            model_of = self.agent.reader or self._model_of(self._name(trajectory))
+            result = await self._read_region(arguments, images, seconds, ask, model_of)
         else:
             result = await self.tools.call(call.tool, arguments, images, seconds)
         self.times.add(call.tool, result.seconds)
         return result
 
     async def _read_region(
-        self, arguments: Mapping[str, Any], images: Sequence[Path], seconds: float, ask: Ask
+        self,
+        arguments: Mapping[str, Any],
+        images: Sequence[Path],
+        seconds: float,
+        ask: Ask,
+        model_of: str,
     ) -> ToolResult:
         async def crop() -> ToolResult:
             return await self.tools.call("crop", arguments, images, seconds)
 
         async def text_of(image: bytes) -> Response:
-            return await ask((Message("user", own_tools.READ_REGION, (image,)),), (), seconds)
+            question = Message("user", own_tools.READ_REGION, (image,))
+            return await ask((question,), (), seconds, model_of)
 
         return await own_tools.read_region(crop, text_of)
+
+    def _most_seconds(self, trajectory: Trajectory) -> float:
+        """Longest time of a trajectory."""
+        return trajectory.most_seconds or self.agent.limits.seconds
 
     def _name(self, trajectory: Trajectory) -> str:
         """The agent whose turn it is; empty: there is only one."""
         return trajectory.agent or next(iter(self.agent.agents), "")
+
+    def _model_of(self, name: str) -> str:
+        """Run task whose model an agent is; empty: the run task's own."""
+        return (name and self.agent.agents[name].model_of) or ""

@@ -61,3 +61,16 @@ def calls_in(text: str, turn: int) -> tuple[ToolCall, ...]:
             )
         found.append(ToolCall(f"t{turn}c{place}", name, arguments))
     return tuple(found)
+
+
+def with_calls(text: str, calls: Sequence[ToolCall]) -> str:
+    """A reply with its calls as text; another model may have made them in OpenAI's form."""
+    if _CALL.search(text):
+        return text
+    made = (f'{{"name": {json.dumps(one.tool)}, "arguments": {one.arguments}}}' for one in calls)
+    return "\n".join(filter(None, (text, *(f"<tool_call>\n{one}\n</tool_call>" for one in made))))
+
+
+def without_calls(text: str) -> str:
+    """A reply without calls that are text."""
+    return _CALL.sub("", text).strip() if _CALL.search(text) else text

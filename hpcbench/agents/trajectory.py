@@ -220,6 +220,10 @@ def _call(call: ToolCall) -> dict[str, str]:
     return {"id": call.id, "tool": call.tool, "arguments": call.arguments}
 
 
+def _tokens(usage: Mapping[str, int]) -> dict[str, int]:
+    return {kind: usage.get(kind, 0) for kind in ("prompt_tokens", "completion_tokens")}
+
+
 def intent_line(sample: str, number: int, call: ToolCall) -> dict[str, Any]:
     """The line before a call that must not be repeated."""
     return {"sample": sample, "turn": number, "intent": _call(call)}
@@ -245,6 +249,8 @@ class Trajectory:
         """The agent whose turn is next; empty: the first one."""
         self.images: list[bytes] = []
         """Images that tools made."""
+        self.most_seconds: float | None = None
+        """Longest time of this one; None: that of all."""
         self.lost: ToolCall | None = None
         """A call that must not be repeated and whose result was lost."""
         self.sync_seconds = 0.0
@@ -334,7 +340,8 @@ class Trajectory:
 
         `wasted` counts calls without a result and calls that repeat an earlier one. `images` counts those of
         all requests. `path` names tools and agents in the order of their use. `plan` counts the steps of the
-        last plan, and those done.
+        last plan, and those done. `by` has the tokens and images of each agent among several, and of a tool
+        that asks a model.
         """
         called = [one for turn in self.turns for one in turn.called]
         failed = Counter(one.result.kind for one in called if one.result.kind != "ok")
@@ -362,6 +369,8 @@ class Trajectory:
             "ttft_ms": first,
             "path": self._path(),
         }
+        if by := self._by():
+            found["by"] = by
         if why:
             found["why"] = why
         if failed:
@@ -370,6 +379,18 @@ class Trajectory:
             done = sum(step.status == "done" for step in self.plan)
             found["plan"] = {"steps": len(self.plan), "done": done}
         return found
+
+    def _by(self) -> dict[str, dict[str, int]]:
+        found: dict[str, Counter[str]] = {}
+        for turn in self.turns:
+            if turn.agent:
+                used = found.setdefault(turn.agent, Counter())
+                used.update({**_tokens(turn.usage), "images": len(turn.image_sha256)})
+            for one in turn.called:
+                if one.result.usage:
+                    used = found.setdefault(one.call.tool, Counter())
+                    used.update({**_tokens(one.result.usage), "images": 1})
+        return {name: dict(used) for name, used in found.items()}
 
     def _path(self) -> list[str]:
         path: list[str] = []

@@ -122,6 +122,10 @@ def arms_of(
     for judge in (one for one in (*a.run_tasks, *b.run_tasks) if one.task.judge is not None):
         remedy = "leave it out, or compare two run tasks by `judge: {of: …, against: …}`"
         raise UserError(f"run task '{judge.name}' is a judge, which has no arms", remedy=remedy)
+    for one in (*a.run_tasks, *b.run_tasks):
+        if one.agent is not None and one.agent.models_of:
+            what = f"agent '{one.name}' uses models of other run tasks, so it has no arms"
+            raise UserError(what, remedy="leave it out, or compare two plans by `hpcbench compare`")
     arms = Arms(
         plans=(arguments.what, arguments.other) if arguments.other else None,
         a=tuple(arguments.a),

@@ -6,6 +6,7 @@ metric without its basis has no value, never 0, and says why.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,12 +14,14 @@ from typing import Any
 
 from hpcbench import statistics
 from hpcbench.evaluation.aggregate import RunFigure, Scored
+from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.experiment.view.evaluated import Figure, Memory, Speed, Trajectories
 from hpcbench.experiment.view.readings import GpuUse, readings
 from hpcbench.experiment.view.scores import Place, rows_of
-from hpcbench.schema.definitions import Prices
+from hpcbench.schema.agent import READER
+from hpcbench.schema.definitions import Model, Prices
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.speed import ANSWERED
 
@@ -88,6 +91,8 @@ class _Run:
         self.answered = answered.height
         """Answers, also those of earlier experiments."""
         self.agents = speed.trajectories or Trajectories()
+        self.beside = experiment.resolved.beside(run_task)
+        """The models that an agent uses beside its own."""
         asked = (speed.answered or 0) + self.agents.measured
         self.measured = min(asked, self.answered) if self.answered else 0
         """Answers that this experiment asked for."""
@@ -175,6 +180,8 @@ class _Run:
             unit=_unit(empty.metric, currency),
             signature=empty.signature.replace("|", f"|currency:{currency or 'none'}|", 1),
         )
+        if self.beside and (prices or any(one.model.prices for one in self.beside.values())):
+            return self._charged_by_several(empty, currency)
         if prices is not None:
             return self._charged(empty, prices)
         if site.gpu_hour_price is None:
@@ -208,16 +215,61 @@ class _Run:
         if uncounted:
             why = f"the engine did not count the tokens of {uncounted} of {answers} answers"
             return replace(empty, method=why)
-        found = statistics.mean_interval([1000 * one for one in charged.values()])
-        return replace(
-            empty, value=found.estimate, low=found.low, high=found.high,
-            n=answers, documents=len(charged), method=found.method,
-        )  # fmt: skip
+        return _mean_charge(empty, charged, answers)
+
+    def _charged_by_several(self, empty: RunFigure, currency: str) -> RunFigure:
+        """The charge for an agent with several models, each turn at the prices of its model."""
+        agent, charged, answers = self.run_task.agent, dict[str, float](), 0
+        assert agent is not None
+        models = {name: one.model for name, one in self.beside.items()}
+        for model in (self.run_task.model, *models.values()):
+            if model.prices is None or model.prices.currency != currency:
+                why = (
+                    f"model '{model.name}' of the agent has no prices in {currency or 'a currency'}"
+                )
+                return replace(empty, method=why)
+        of = {name: role.model_of for name, role in agent.agents.items()} | {READER: agent.reader}
+        document = dict(self.documents.iter_rows())
+        for _, found in answers_of(self.experiment, self.run_task.name):
+            for sample, response in found.items():
+                if sample not in document:
+                    continue
+                work = response.trajectory or {}
+                counts = Counter({**(response.usage or {}), "images": work.get("images", 0)})
+                cost = 0.0
+                for name, used in work.get("by", {}).items():
+                    if (whose := of.get(name)) is not None:
+                        cost += _price(models[whose], used)
+                        # Images of the reader's requests are not among those of the turns.
+                        counts.subtract({**used, "images": 0} if name == READER else used)
+                answers += 1
+                cost += _price(self.run_task.model, counts)
+                charged[document[sample]] = charged.get(document[sample], 0.0) + cost
+        if not charged:
+            return replace(empty, method="no sample was answered")
+        return _mean_charge(empty, charged, answers)
 
     def _gpus(self) -> int:
-        """GPUs of one engine: as its workers saw them, else as the model's definition says."""
+        """GPUs of a worker: its engine's, as it saw them or the model's definition says, and those of the
+        engines beside it."""
         seen = {len(one.gpus) for one in self.speed.hardware or () if one.gpus}
-        return seen.pop() if len(seen) == 1 else self.run_task.model.gpus
+        own = seen.pop() if len(seen) == 1 else self.run_task.model.gpus
+        return own + self.experiment.resolved.gpus_beside(self.run_task)
+
+
+def _price(model: Model, used: Mapping[str, int]) -> float:
+    assert model.prices is not None
+    counts = (used.get(one, 0) for one in ("prompt_tokens", "completion_tokens", "images"))
+    return model.prices.cost(*counts)
+
+
+def _mean_charge(empty: RunFigure, charged: Mapping[str, float], answers: int) -> RunFigure:
+    """The mean charge of documents, for 1,000."""
+    found = statistics.mean_interval([1000 * one for one in charged.values()])
+    return replace(
+        empty, value=found.estimate, low=found.low, high=found.high,
+        n=answers, documents=len(charged), method=found.method,
+    )  # fmt: skip
 
 
 _FIGURES: Mapping[str, Callable[[_Run, RunFigure], RunFigure]] = {

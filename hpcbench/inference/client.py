@@ -106,10 +106,12 @@ class LoadFailed(RunFailed):
 class EngineGone(RunFailed):
     """There is no engine: it ended, or the wrapper did. Perhaps no request is to blame.
 
-    `in_flight` names the samples in flight at that time, as suspects.
+    `in_flight` names the samples in flight at that time, as suspects. `model` names the model of an engine
+    that an agent has beside the worker's own; empty: it was the worker's own.
     """
 
     in_flight: tuple[str, ...] = ()
+    model: str = ""
 
 
 class Limited(Exception):

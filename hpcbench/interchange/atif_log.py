@@ -21,6 +21,7 @@ from hpcbench.agents.trajectory import Called, Trajectory, Turn
 from hpcbench.data_uri import mime
 from hpcbench.files.atomic import replacing, write_atomic
 from hpcbench.interchange.log_records import Logged, RunTaskLog, as_json, flat, identity
+from hpcbench.schema.definitions import Model
 from hpcbench.schema.records import Message, ToolCall
 
 VERSION = "ATIF-v1.8"
@@ -73,7 +74,9 @@ def _document(log: RunTaskLog, one: Logged, images: _Images) -> dict[str, Any]:
     known = {
         "total_prompt_tokens": usage.get("prompt_tokens"),
         "total_completion_tokens": usage.get("completion_tokens"),
-        "total_cost_usd": _cost(log, usage, figures.get("images", len(response.image_sha256))),
+        "total_cost_usd": _whole_cost(
+            log, usage, trajectory, figures.get("images", len(response.image_sha256))
+        ),
     }
     scores = {name: one.scores[name] for name in log.names if one.scores.get(name) is not None}
     return {
@@ -157,11 +160,13 @@ def _turn(
         for name in ("prompt_tokens", "completion_tokens")
         if name in turn.usage
     }
-    if (cost := _cost(log, turn.usage, len(turn.image_sha256))) is not None:
+    model = log.model(turn.agent)
+    if (cost := _cost(model, turn.usage, len(turn.image_sha256))) is not None:
         metrics["cost_usd"] = cost
     metrics["extra"] = {"ttft_ms": first, "think_seconds": turn.think_seconds}
     step: dict[str, Any] = {
         "source": "agent",
+        "model_name": model.name,
         "message": turn.text,
         "metrics": metrics,
         "llm_call_count": 1,
@@ -232,9 +237,25 @@ def _content(message: Message) -> str | list[dict[str, Any]]:
     return [*parts, {"type": "text", "text": message.text}]
 
 
-def _cost(log: RunTaskLog, usage: Any, images: int) -> float | None:
+def _whole_cost(
+    log: RunTaskLog, usage: Any, trajectory: Trajectory | None, images: int
+) -> float | None:
+    """The charge for a sample; None: it is not known, or models of other run tasks have a part in it."""
+    agent = log.run_task.agent
+    if agent is None or trajectory is None or not agent.models_of:
+        return _cost(log.run_task.model, usage, images)
+    if agent.reader is not None:
+        return None
+    each = [
+        _cost(log.model(one.agent), one.usage, len(one.image_sha256)) for one in trajectory.turns
+    ]
+    known = [one for one in each if one is not None]
+    return round(sum(known), 12) if len(known) == len(each) else None
+
+
+def _cost(model: Model, usage: Any, images: int) -> float | None:
     """The charge of the model's provider, if in US dollars; None: it is not known."""
-    prices = log.run_task.model.prices
+    prices = model.prices
     counts: Sequence[Any] = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
     if prices is None or prices.currency != "USD" or None in counts:
         return None

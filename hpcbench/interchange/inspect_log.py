@@ -12,6 +12,7 @@ import json
 import zipfile
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,9 @@ def _id(log: RunTaskLog, what: str) -> str:
     return identity(what, log.experiment.id, log.run_task.name)
 
 
-def _model(log: RunTaskLog) -> str:
-    return f"{log.run_task.model.engine}/{log.run_task.model.name}"
+def _model(log: RunTaskLog, agent: str = "") -> str:
+    model = log.model(agent)
+    return f"{model.engine}/{model.name}"
 
 
 def _header(log: RunTaskLog) -> dict[str, Any]:
@@ -184,7 +186,11 @@ def _sample(log: RunTaskLog, one: Logged) -> dict[str, Any]:
     seconds = None
     if response.tries or trajectory is not None:
         seconds = (times.done - times.start) / 1e9
-    work = inspect_turns.of(trajectory, model, log.created) if trajectory is not None else None
+    work = (
+        inspect_turns.of(trajectory, partial(_model, log), log.created)
+        if trajectory is not None
+        else None
+    )
     said = {"role": "assistant", "content": one.text, "source": "generate"}
     stop = STOP_REASONS.get(response.outcome, "unknown")
     targets = [_target(reference) for reference in one.sample.references]

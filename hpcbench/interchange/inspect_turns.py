@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -35,16 +36,17 @@ class Work:
     """Hash → data URI."""
 
 
-def of(trajectory: Trajectory, model: str, created: datetime) -> Work:
+def of(trajectory: Trajectory, model_of: Callable[[str], str], created: datetime) -> Work:
     """Messages and events of a trajectory, after its prompt.
 
     Args:
         trajectory: the trajectory.
-        model: name of the model, as Inspect writes it.
+        model_of: name of the model of an agent, as Inspect writes it.
         created: the time that stands for its beginning.
     """
     work, passed = Work(), 0.0
     for turn in trajectory.turns:
+        model = model_of(turn.agent)
         said = _said(turn, model)
         work.messages.append(said)
         work.events.append(_model_event(turn, said, model, created, passed))

@@ -14,6 +14,7 @@ from hpcbench.agents.trajectory import Trajectory
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import MetricValue
 from hpcbench.experiment.view.turns import Line
+from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Response, Sample
 from hpcbench.speed import ANSWERED
@@ -69,6 +70,14 @@ class RunTaskLog:
     def created(self) -> datetime:
         """Creation time of the experiment."""
         return created(self.experiment)
+
+    def model(self, agent: str = "") -> Model:
+        """The model that replies as an agent among several; of no name: the run task's own."""
+        own = self.run_task
+        role = own.agent.agents.get(agent) if own.agent is not None else None
+        if role is None or role.model_of is None:
+            return own.model
+        return self.experiment.resolved.run_task(role.model_of).model
 
     @property
     def names(self) -> list[str]:

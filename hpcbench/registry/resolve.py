@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.files.user import read_text
-from hpcbench.registry import judging
+from hpcbench.registry import agent_models, judging
 from hpcbench.registry.authors_way import asked_as_its_authors_do, with_reasoning_parser
 from hpcbench.registry.auto_concurrency import auto
 from hpcbench.registry.auto_stream_interval import with_numbers
@@ -355,6 +355,10 @@ class _Resolver:
         executor = plan.executor or (site.executor if site is not None else "local")
         cluster = site if executor == "slurm" else None
         found = [self._run_task(one, cluster) for one in written]
+        if site is not None:
+            self._agents_models(
+                whole, by_name, written, found, site, on_cluster=executor == "slurm"
+            )
         if executor == "local" and not self.problems:
             for run_task in found:
                 if run_task is not None and run_task.model.nodes > 1:
@@ -385,6 +389,29 @@ class _Resolver:
             origins=dict(sorted({**self.origins, **self.checks.plugins.origins}.items())),
             images=self.images,
         )
+
+    def _agents_models(
+        self,
+        whole: Sequence[Written],
+        by_name: Mapping[str, Sequence[Written]],
+        written: Sequence[Written],
+        found: Sequence[ResolvedRunTask | None],
+        site: Site,
+        *,
+        on_cluster: bool,
+    ) -> None:
+        """Check the further models of agents, if all run tasks could be resolved."""
+        resolved = {one.task.name: run_task for one, run_task in zip(written, found, strict=True)}
+        chosen = {
+            name: [run_task for one in own if (run_task := resolved.get(one.task.name)) is not None]
+            for name, own in by_name.items()
+        }
+        left_out = [one.task.name for one in whole if one.task.name not in by_name]
+        for one, run_task in zip(written, found, strict=True):
+            if run_task is not None and None not in found:
+                self.problems += agent_models.problems(
+                    one, run_task, chosen, left_out, site, on_cluster=on_cluster
+                )
 
     def everything(self) -> int:
         """Check all definitions."""

@@ -170,7 +170,8 @@ def _grown(group: Group, model: Model, level: int) -> Group:
     resources = group.resources.model_copy(
         update={key: value for key, value in changes.items() if value is not None}
     )
-    gpus = larger.gpus or group.gpus
+    # An agent's further models keep their GPUs.
+    gpus = group.gpus + (larger.gpus - model.gpus if larger.gpus else 0)
     # The job as a whole does not grow where it has several workers: it had room for no more.
     fitting = [group.replicas * group.gpus // gpus] if gpus else []
     fitting += [int(group.job_resources.memory_gb / resources.memory_gb)]

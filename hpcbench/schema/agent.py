@@ -16,7 +16,10 @@ DEFAULT_TOOLS = ("crop", "zoom", "rotate", "calculator")
 """Tools of an agent that names none."""
 
 
-OF_THE_LOOP = frozenset({"create_plan", "update_plan", "ocr_region", "hand_over"})
+READER = "ocr_region"
+"""The tool by which a model reads a region of an image alone."""
+
+OF_THE_LOOP = frozenset({"create_plan", "update_plan", READER, "hand_over"})
 """Tools that the loop runs itself."""
 
 
@@ -56,9 +59,14 @@ class ToolEntry(Part):
     idempotent: bool | None = None
     """Whether a call whose result was lost may be repeated. Without it: as the plugin says; no for a server's
     tool, unless the server says that it only reads or that it is idempotent."""
+    model_of: str | None = None
+    """Of `ocr_region`: run task of this plan whose model reads the region, with its `generation`. Without it:
+    the model that calls."""
 
     @model_validator(mode="after")
     def _one_source(self) -> ToolEntry:
+        if self.model_of is not None and self.name != READER:
+            raise ValueError(f"has `model_of`, which only '{READER}' can have")
         if self.mcp is not None:
             for key in ("plugin", "options", "image", "network"):
                 if getattr(self, key):
@@ -87,6 +95,11 @@ class AgentLimits(Part):
     """Maximum number of tokens of all answers, reasoning included. Without it: no limit."""
     seconds: float = Field(default=300, gt=0)
     """Maximum time, seconds; waiting for a free place is not counted."""
+    seconds_by: str | None = None
+    """Metadata field that says how much work a sample is: its value chooses a time of `seconds_of`."""
+    seconds_of: Mapping[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    """Value of `seconds_by` → maximum time of such samples, seconds: `{simple: 60, complex: 600}`. All others
+    have `seconds`."""
     tool_seconds: float = Field(default=30, gt=0)
     """Shortest time that a tool gets for a call, seconds. A tool that often takes longer gets three times the
     95th percentile of its calls; never more than is left of `seconds`."""
@@ -95,12 +108,28 @@ class AgentLimits(Part):
     same_calls: int = Field(default=3, gt=1)
     """A call that gives the same result so often in a row ends the trajectory as a loop."""
 
+    def seconds_for(self, metadata: Mapping[str, object]) -> float:
+        """Maximum time of a sample with this metadata."""
+        kind = None if self.seconds_by is None else metadata.get(self.seconds_by)
+        return self.seconds if kind is None else self.seconds_of.get(str(kind), self.seconds)
+
+    @model_validator(mode="after")
+    def _whole_times(self) -> AgentLimits:
+        if (self.seconds_by is None) != (not self.seconds_of):
+            given, lacking = (
+                ("seconds_of", "seconds_by") if self.seconds_of else ("seconds_by", "seconds_of")
+            )
+            raise ValueError(f"has `{given}`, which needs `{lacking}`")
+        return self
+
 
 class Role(Part):
     """An agent among several."""
 
     prompt: str
     """Its system prompt."""
+    model_of: str | None = None
+    """Run task of this plan whose model replies, with its `generation`. Without it: the agent's own model."""
     tools: tuple[ToolChoice, ...] = ()
     """Its tools. Without them: those of the whole."""
     hand_over: tuple[str, ...] | None = None
@@ -125,6 +154,18 @@ class Agent(Part):
     def listed(self) -> tuple[str | ToolEntry, ...]:
         """The tools of the whole and of all its agents, as they are written."""
         return (*self.tools, *(one for role in self.agents.values() for one in role.tools))
+
+    @property
+    def reader(self) -> str | None:
+        """Run task whose model `ocr_region` asks; None: the model that calls."""
+        entries = (one for one in self.listed if isinstance(one, ToolEntry))
+        return next((one.model_of for one in entries if one.name == READER), None)
+
+    @property
+    def models_of(self) -> tuple[str, ...]:
+        """Run tasks whose models it uses beside its own, each once."""
+        wanted = (*(role.model_of for role in self.agents.values()), self.reader)
+        return tuple(dict.fromkeys(name for name in wanted if name is not None))
 
     @property
     def has_images(self) -> bool:

@@ -133,6 +133,12 @@ class ResolvedRunTask(Part):
         options = self.served.engine_options
         return self.model.engine != "remote" and not has_option(options, "tool_call_parser")
 
+    def with_model_of(self, other: ResolvedRunTask) -> ResolvedRunTask:
+        """This run task with another one's model, as an agent of several has it."""
+        task = self.task.model_copy(update={"generation": other.task.generation})
+        own = {"model": other.model, "engine_packages": other.engine_packages, "task": task}
+        return self.model_copy(update=own)
+
     @property
     def in_flight(self) -> int | None:
         """Most requests of a worker at once; None: workers of an earlier version's plan look for it."""
@@ -232,6 +238,25 @@ class ResolvedPlan(Part):
             if run_task.name == name:
                 return run_task
         raise KeyError(name)
+
+    def beside(self, run_task: ResolvedRunTask) -> dict[str, ResolvedRunTask]:
+        """Run tasks whose models an agent uses beside its own → the agent's run task with that model.
+
+        Raises:
+            KeyError: the plan has no such run task.
+        """
+        names = () if run_task.agent is None else run_task.agent.models_of
+        return {name: run_task.with_model_of(self.run_task(name)) for name in names}
+
+    def engines_beside(self, run_task: ResolvedRunTask) -> dict[str, ResolvedRunTask]:
+        """Models that need an engine beside the run task's own → the agent's run task with that model."""
+        found = {one.model.name: one for one in self.beside(run_task).values()}
+        found.pop(run_task.model.name, None)
+        return found
+
+    def gpus_beside(self, run_task: ResolvedRunTask) -> int:
+        """GPUs of the engines beside a run task's own."""
+        return sum(one.model.gpus for one in self.engines_beside(run_task).values())
 
     def min_coverage(self, name: str) -> float:
         """Smallest share of a run task's samples that has to be ok: its own, else the plan's."""

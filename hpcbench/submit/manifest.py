@@ -46,7 +46,12 @@ def manifest_of(
     keys = {
         run_task.name: {
             stage: stage_key(
-                run_task, measured, digests[run_task.environment], stage, plugin_packages
+                run_task,
+                measured,
+                digests[run_task.environment],
+                stage,
+                plugin_packages,
+                list(resolved.engines_beside(run_task)),
             )
             for stage in ("inference", "evaluation")
         }

@@ -72,6 +72,8 @@ class EngineProcess:
         owner: the worker.
         unloaded: awaited after an engine on this machine has ended, before another one starts.
         log: the engine's log; None: the worker's.
+        run_tasks: the run tasks that it serves; none: those of the group.
+        devices: entries of CUDA_VISIBLE_DEVICES, where it may not have all GPUs of the job; None: it may.
     """
 
     def __init__(
@@ -81,6 +83,9 @@ class EngineProcess:
         owner: Owner,
         unloaded: Callable[[], Awaitable[None]],
         log: Path | None = None,
+        *,
+        run_tasks: Sequence[ResolvedRunTask] = (),
+        devices: Sequence[str] | None = None,
     ) -> None:
         self.group = group
         self._experiment, self._owner = experiment, owner
@@ -88,11 +93,12 @@ class EngineProcess:
         self.log = log or experiment.worker_log(group.id, owner.id)
         self.model: str | None = None
         self.client: Client
-        self.run_tasks = [
+        self.run_tasks = run_tasks or [
             run_task
             for run_task in experiment.resolved.run_tasks
             if run_task.name in group.run_tasks
         ]
+        self._devices = {} if devices is None else {"CUDA_VISIBLE_DEVICES": ",".join(devices)}
         self._measured: Mapping[str, Any] = experiment.manifest["measured"]  # type: ignore[assignment]
         stored: Mapping[str, Any] = experiment.manifest["environments"]  # type: ignore[assignment]
         self._stored = stored
@@ -308,6 +314,7 @@ class EngineProcess:
                 "PYTHONUNBUFFERED": "1",
                 # More threads than CPUs of the job would wait for each other.
                 "OMP_NUM_THREADS": str(self.group.resources.cpus),
+                **self._devices,
             },
             gpus=self.group.gpus,
             container=self.site.container,

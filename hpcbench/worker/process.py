@@ -45,6 +45,7 @@ from hpcbench.schema.definitions import Model, Route, seconds
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.schema.records import Request, Response, Times
 from hpcbench.worker.engine import EngineProcess
+from hpcbench.worker.engines_beside import EnginesBeside
 from hpcbench.worker.event_log import WorkerEvents
 from hpcbench.worker.interim import look_if_due
 from hpcbench.worker.job_watch import JobWatch
@@ -55,7 +56,7 @@ from hpcbench.worker.purse import Purse
 from hpcbench.worker.replicas import Replicas
 from hpcbench.worker.requests import RequestBuilder
 from hpcbench.worker.serving import Serving
-from hpcbench.worker.trajectories import Trajectories, started_tools, with_trajectory
+from hpcbench.worker.trajectories import Served, Trajectories, started_tools, with_trajectory
 from hpcbench.wrapper.descriptors import allow_many
 
 PROGRESS_SECONDS = 5.0
@@ -169,6 +170,8 @@ class Worker:
         """The part of the budget that this worker may still spend."""
         self.watch: JobWatch
         self.serving: Serving
+        self.beside = EnginesBeside(experiment, group, owner, self.news, self.near, self.stop)
+        """Engines of the further models of agents."""
 
     def _board(self) -> ShardScheduler:
         work, resolved = self.experiment.work, self.experiment.resolved
@@ -236,6 +239,7 @@ class Worker:
                     for tools, *_ in self.toolboxes.values():
                         await tools.close()
                     self.held.close()
+                    await self.beside.end()
                     await self.serving.end()
                 watch.engine(wrapper, None)
             return self.news.close("stopped" if self.stop.is_set() else "finished")
@@ -279,7 +283,7 @@ class Worker:
     async def _take(self, found: Candidate) -> None:
         """Load the model of a shard, claim the shard, process it."""
         run_task = self.experiment.resolved.run_task(found.shard.run_task)
-        if not await self.serving.load(await self._model(run_task)):
+        if not await self._load(run_task):
             return
         await self._look_at_wishes()
         if self.wishes.rests(run_task.name):
@@ -297,10 +301,18 @@ class Worker:
         ):
             self.wishes = control_state(self.experiment)
 
+    async def _load(self, run_task: ResolvedRunTask) -> bool:
+        """Load a run task's model; False if it cannot be loaded, or the worker is stopped."""
+        model = await self._model(run_task)
+        if self.serving.wrapper.model != model.name:
+            await self.beside.end()  # all engines of a job are one unit
+        return await self.serving.load(model)
+
     async def _model(self, run_task: ResolvedRunTask) -> Model:
         """A run task's model, from the nearest copy and in this group's shape."""
         near = await self.near.source(run_task.model.source)
-        return run_task.model.model_copy(update={"source": near, "gpus": self.group.gpus})
+        gpus = self.group.gpus - self.experiment.resolved.gpus_beside(run_task)
+        return run_task.model.model_copy(update={"source": near, "gpus": gpus})
 
     async def _watch_wishes(self) -> None:
         """Follow the users' requests while the worker runs."""
@@ -411,13 +423,21 @@ class Worker:
             except EngineGone as gone:
                 taken.acknowledge()
                 own = list(gone.in_flight)
-                await self.serving.died(run_task.model, gone)
+                await self._died(run_task, gone)
                 if run_task.model.name in self.board.given_up:
                     raise
-                if not await self.serving.load(await self._model(run_task)):
+                if not await self._load(run_task):
                     if self.stop.is_set():
                         return
                     raise
+
+    async def _died(self, run_task: ResolvedRunTask, gone: EngineGone) -> None:
+        """Handle an engine's own end: the next load starts all engines of this job again."""
+        if gone.model:
+            await self.beside.died(gone)
+            self.serving.wrapper.model = None
+        else:
+            await self.serving.died(run_task.model, gone)
 
     async def _alone(
         self,
@@ -445,6 +465,7 @@ class Worker:
                     raise
                 self.poisonous += 1
                 self.serving.ended_by_sample(run_task.model)
+                await self.beside.ended_by_sample(gone)
                 asking = await self._asking(run_task)
                 poisonous = _poisonous(next(asking.left(taken, sample_id)), gone)
                 if run_task.agent is not None:
@@ -456,7 +477,7 @@ class Worker:
                     f"sample {sample_id} ended the engine twice, the second time alone: {gone}"
                 )
                 self.news.write("poisonous", sync=True, run_task=run_task.name, message=message)
-                if not await self.serving.load(await self._model(run_task)):
+                if not await self._load(run_task):
                     if self.stop.is_set():
                         return
                     raise
@@ -484,6 +505,8 @@ class Worker:
         progress: Mapping[str, int] = {}
         if run_task.agent is not None:
             trajectories = await self._trajectories(run_task)
+            if trajectories is None:
+                return
             samples = asking.left_samples(taken, only)
             responses = trajectories.answers(samples, taken, _limit(concurrency), self.halt)
             progress = self.agents_work[taken.shard.id] = trajectories.progress
@@ -522,14 +545,19 @@ class Worker:
         if not only:
             self._tell_chosen(run_task, concurrency)
 
-    async def _trajectories(self, run_task: ResolvedRunTask) -> Trajectories:
-        """An agent for the rest of a shard.
+    async def _trajectories(self, run_task: ResolvedRunTask) -> Trajectories | None:
+        """An agent for the rest of a shard; None: the worker is stopped.
 
         Raises:
             EnvironmentFault: a tool cannot be started.
+            RunFailed: a further model cannot be loaded.
         """
         agent, name = run_task.agent, run_task.name
         assert agent is not None
+        client = self.serving.wrapper.client_for(run_task)
+        others = await self.beside.of(run_task, client)
+        if others is None:
+            return None
         if name not in self.toolboxes:
             times = ToolTimes(agent.limits.tool_seconds)
             folder = self.held.enter_context(
@@ -538,8 +566,11 @@ class Worker:
             tools = await started_tools(self.experiment, run_task, folder, self.news)
             self.toolboxes[name] = tools, times, folder
         tools, times, folder = self.toolboxes[name]
-        client = self.serving.wrapper.client_for(run_task)
-        return Trajectories(run_task, client, tools, times, folder, budget=self.purse.of(run_task))
+        served = {
+            name: Served(one, client, self.purse.of(one))
+            for name, (one, client) in {"": (run_task, client), **others}.items()
+        }
+        return Trajectories(served, tools, times, folder)
 
     async def _by_module(self, run_task: ResolvedRunTask, taken: Claim) -> None:
         """Let the ML task's own module answer the rest of a shard.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from hpcbench.inference.client import EngineGone, LoadFailed
 from hpcbench.monitor.devices import check_allocation, machine
@@ -65,13 +65,8 @@ class Serving:
         self._watch.engine(wrapper, None)
         await self._tokens.end()
         self._limits.end()
-        loading = asyncio.ensure_future(self._fitting(model))
-        stopping = asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not loading.done():
-            loading.cancel()
-            await asyncio.wait({loading})
+        loading = await unless_stopped(self._stop, self._fitting(model))
+        if loading is None:
             return False
         try:
             self.loaded, self.warm = loading.result(), False
@@ -159,3 +154,21 @@ class Serving:
             what = f"{self._failed_loads} loads in a row failed on {self._node}"
             self._news.write("bad_node", sync=True, node=self._node, message=what)
             self._drain("bad node")
+
+
+Result = TypeVar("Result")
+
+
+async def unless_stopped(
+    stop: asyncio.Event, work: Coroutine[Any, Any, Result]
+) -> asyncio.Future[Result] | None:
+    """Do some work to its end; None if `stop` is set before: then the work is cancelled."""
+    doing = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if doing.done():
+        return doing
+    doing.cancel()
+    await asyncio.wait({doing})
+    return None

@@ -7,11 +7,11 @@ import contextlib
 import shutil
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpcbench.agents.loop import End, Loop, ToolTimes
+from hpcbench.agents.loop import End, Loop, Talk, ToolTimes
 from hpcbench.agents.own_tools import needing
 from hpcbench.agents.tools import Toolbox
 from hpcbench.agents.trajectory import Trajectory
@@ -22,6 +22,7 @@ from hpcbench.inference.client import Client, EngineGone
 from hpcbench.inference.load_driver import Budget
 from hpcbench.inference.request_body import read_image, unreadable
 from hpcbench.plugins import Environment
+from hpcbench.prompts import TaskPrompt
 from hpcbench.schema.agent import OF_THE_LOOP, Agent
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Request, Response, Sample, Times
@@ -71,41 +72,54 @@ async def started_tools(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model of an agent, ready for requests."""
+
+    run_task: ResolvedRunTask
+    """The agent's run task, with this model."""
+    client: Client
+    """The client of its engine."""
+    budget: Budget | None = None
+    """Limits the requests; None: there is no budget."""
+
+    @property
+    def talk(self) -> Talk:
+        """How the loop talks to it."""
+        return Talk(
+            as_text=self.run_task.calls_as_text,
+            context=self.run_task.model.context_length,
+            answer_tokens=self.run_task.task.generation.max_tokens or 0,
+        )
+
+
 class Trajectories:
     """Answers samples by an agent.
 
     Args:
-        run_task: the run task, with an agent.
-        client: the client of the loaded model.
+        served: run task whose model the agent uses → that model; empty name: its own.
         tools: runs the agent's tools.
         times: how long tools take; kept for the whole worker.
         folder: folder on this node for images, as `started_tools` got it.
-        budget: limits the requests; None: there is no budget.
     """
 
     def __init__(
-        self,
-        run_task: ResolvedRunTask,
-        client: Client,
-        tools: Toolbox,
-        times: ToolTimes,
-        folder: Path,
-        *,
-        budget: Budget | None = None,
+        self, served: Mapping[str, Served], tools: Toolbox, times: ToolTimes, folder: Path
     ) -> None:
+        run_task = served[""].run_task
         agent = run_task.agent
         assert agent is not None
         self._agent: Agent = agent
-        self._client, self._budget = client, budget
-        self._folder = folder
-        generation = run_task.task.generation
+        self._served, self._folder = served, folder
+        self._generation = {
+            name: TaskPrompt(one.run_task).generation for name, one in served.items() if name
+        }
+        """Run task whose model is used → the settings of a request."""
         self._loop = Loop(
             agent,
             tools,
             times,
-            as_text=run_task.calls_as_text,
-            context=run_task.model.context_length,
-            answer_tokens=generation.max_tokens or 0,
+            {name: one.talk for name, one in served.items()},
             request_seconds=run_task.task.request_timeout,
         )
         self._asking: set[str] = set()
@@ -170,6 +184,7 @@ class Trajectories:
         except OSError as error:
             bad = End("request_failed", None, unreadable(error), "invalid")
             return _response(request, trajectory, bad, begin)
+        trajectory.most_seconds = self._agent.limits.seconds_for(sample.metadata)
         prompt = _first_images(request.messages, self._agent.show)
         ask = _Ask(self, request, work)
         try:
@@ -180,14 +195,17 @@ class Trajectories:
             await files.remove()
         return None if end is None else _response(request, trajectory, end, begin)
 
-    async def ask(self, request: Request, work: _Work) -> Response:
-        """Send one request of a trajectory.
+    async def ask(self, request: Request, work: _Work, model_of: str) -> Response:
+        """Send one request of a trajectory to the model of a run task; empty: to the agent's own.
 
         Raises:
             _Unpaid: the budget is used up.
             EngineGone: the engine ended.
         """
-        client, budget = self._client, self._budget
+        served = self._served[model_of]
+        client, budget = served.client, served.budget
+        if model_of:
+            request = replace(request, generation=self._generation[model_of])
         if budget is not None and not await budget.reserve(request):
             work.unpaid = True
             raise _Unpaid
@@ -197,6 +215,10 @@ class Trajectories:
             await client.admitted()
             prepared = await client.prepare(request)
             response = await client.send(prepared, time.monotonic_ns())
+        except EngineGone as gone:
+            if client is not self._served[""].client:
+                gone.model = served.run_task.model.name
+            raise
         finally:
             if budget is not None:
                 budget.spend(request, response)
@@ -237,12 +259,16 @@ class _Ask:
         self._trajectories, self._request, self._work = trajectories, request, work
 
     async def __call__(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], seconds: float
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        seconds: float,
+        model_of: str = "",
     ) -> Response:
         request = replace(
             self._request, messages=tuple(messages), tools=tuple(tools), timeout=seconds, basis=""
         )
-        return await self._trajectories.ask(request, self._work)
+        return await self._trajectories.ask(request, self._work, model_of)
 
 
 class _Files:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.agents.own_tools import READ_REGION
 from tests.campaign import first
 from tests.faults.conftest import SAMPLES, Bench, Trial, kill, question, until
 from tests.faults.payments import CALLS, Ledger, exits, intents, lines, turns, valid_trajectories
@@ -19,6 +20,9 @@ from tests.faults.payments import CALLS, Ledger, exits, intents, lines, turns, v
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 TURNS = len(CALLS) + 1
+
+FEW = 12
+"""Samples of an agent with two models."""
 
 
 @pytest.fixture
@@ -33,6 +37,31 @@ def agents(
     bench.script(answer_ms=answer_ms, calls=CALLS)
     tools = ["calculator", ledger.tool]
     return bench.submit(bench.plan({"agent": {"tools": tools}, "concurrency": 4}, **fields))
+
+
+def two_models(bench: Bench, *, answer_ms: tuple[int, int]) -> list[dict[str, Any]]:
+    """A run task whose second agent and reader of regions have the model of another run task."""
+    reader = {"name": "ocr_region", "model_of": "reads"}
+    roles = {
+        "thinker": {"prompt": "Think."},
+        "writer": {"prompt": "Write.", "model_of": "reads", "tools": ["calculator", reader]},
+    }
+    calls = [
+        ["hand_over", {"agent": "writer"}],
+        ["ocr_region", {"box": [0, 0, 900, 900]}],
+        ["calculator", {"expression": "1 + TURN"}],
+    ]
+    bench.model("writes")
+    bench.script(answer_ms=answer_ms, calls=calls)
+    agent = {"tools": ["calculator"], "agents": roles}
+    thinks = {"agent": agent, "concurrency": 4, "limit": FEW}
+    return [thinks, {"name": "reads", "model": "writes", "limit": 1}]
+
+
+def serves(pid: int, model: str) -> bool:
+    """Whether a process is the engine of a model."""
+    arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return arguments[-2] == model.encode()
 
 
 def test_every_turn_is_recorded_and_the_answer_is_the_last_one(
@@ -133,3 +162,27 @@ def test_a_sample_that_ends_the_engine_has_an_exit_of_its_own(
     assert poisonous.trajectory["exit"] == "engine_gone"
     exits = {one.trajectory["exit"] for one in answers.values() if one.trajectory is not None}
     assert exits == {"answered"}
+
+
+def test_an_agent_of_two_models_loses_no_turn_when_either_engine_is_killed(
+    bench: Bench, calm: Trial
+) -> None:
+    trial = bench.submit(bench.plan(*two_models(bench, answer_ms=(30, 60))))
+    seen = set[tuple[str, int]]()
+    for name in ("writes", "scripted"):
+        before = len(turns(trial))
+        until(lambda before=before: len(turns(trial)) > before + 6, "turns")
+        seen |= turns(trial)
+        kill(next(pid for pid in trial.engines() if serves(pid, name)))
+    two_models(bench, answer_ms=(1, 3))
+
+    trial.wait("done")
+
+    assert trial.answers("numbers").items() <= calm.answers("numbers").items()
+    assert exits(trial) == {"answered": FEW}
+    assert seen <= turns(trial), "a finished turn was lost"
+    assert {one["model"] for one in trial.said("engine_died")} == {"writes", "scripted"}
+    asked = (bench.script_file.parent / "asked.log").read_text().splitlines()
+    regions = [line for line in asked if READ_REGION in line]
+    assert len(regions) >= FEW
+    assert all(line.startswith("writes ") for line in regions)

@@ -62,9 +62,15 @@ def _agent(agent: Agent) -> str:
     limits = agent.limits
     tokens = f", {limits.tokens} tokens" if limits.tokens is not None else ""
     several = f" as {len(agent.agents)} agents" if agent.agents else ""
+    named = " and ".join(f"`{name}`" for name in agent.models_of)
+    models = f" and the model of {named}" if named else ""
+    times = "".join(
+        f", {seconds:g} s if `{limits.seconds_by}` is {kind}"
+        for kind, seconds in limits.seconds_of.items()
+    )
     return (
-        f"worked in turns{several} with {tools}, at most {limits.calls} calls{tokens} and "
-        f"{limits.seconds:g} s a sample"
+        f"worked in turns{several} with {tools}{models}, at most {limits.calls} calls{tokens} and "
+        f"{limits.seconds:g} s a sample{times}"
     )
 
 

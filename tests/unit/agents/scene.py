@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcbench.agents.loop import End, Loop, ToolTimes
+from hpcbench.agents.loop import End, Loop, Talk, ToolTimes
 from hpcbench.agents.tools import ToolResult, ToolSpec
 from hpcbench.agents.trajectory import Trajectory
 from hpcbench.schema.agent import Agent
@@ -58,11 +58,18 @@ class Model:
     again: bool = False
     """Whether the last reply is repeated for ever."""
     asked: list[tuple[Sequence[Message], Sequence[Mapping[str, Any]]]] = field(default_factory=list)
+    models: list[str] = field(default_factory=list)
+    """Whose model each request was for."""
 
     async def __call__(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], seconds: float
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        seconds: float,
+        model_of: str = "",
     ) -> Response:
         self.asked.append((messages, tools))
+        self.models.append(model_of)
         turn = sum(one.role == "assistant" for one in messages)
         reply = self.replies[min(turn, len(self.replies) - 1) if self.again else turn]
         if isinstance(reply, Response):
@@ -125,10 +132,13 @@ class Run:
     """The lines on the disk."""
     as_text: bool = False
     context: int | None = None
+    others: Mapping[str, Talk] = field(default_factory=dict)
+    most_seconds: float | None = None
 
     def go(self, *, kill_at: int | None = None, before: bool = False) -> End | None:
         """Run, from the lines on the disk; `kill_at`: the write at which it is killed, before or after it."""
         trajectory = Trajectory.of("s1", self.lines)
+        trajectory.most_seconds = self.most_seconds
         counter = itertools.count()
 
         async def write(line: Mapping[str, Any]) -> float:
@@ -143,9 +153,7 @@ class Run:
             self.agent,
             self.tools,
             ToolTimes(self.agent.limits.tool_seconds),
-            as_text=self.as_text,
-            context=self.context,
-            answer_tokens=8,
+            {"": Talk(self.as_text, self.context, answer_tokens=8), **self.others},
         )
         self.trajectory = trajectory
         return asyncio.run(

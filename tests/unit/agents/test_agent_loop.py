@@ -10,7 +10,7 @@ import pytest
 from hpcbench.agents.loop import ENOUGH, End, ToolTimes
 from hpcbench.agents.tools import ToolResult
 from hpcbench.agents.trajectory import Trajectory
-from hpcbench.schema.agent import Agent
+from hpcbench.schema.agent import Agent, AgentLimits
 from tests.unit.agents.scene import (
     IMAGE,
     QUESTION,
@@ -266,6 +266,21 @@ def test_a_call_gets_no_more_time_than_is_left() -> None:
     run = Run(Model([LOOK, "42"]), agent=limits(seconds=2, tool_seconds=30))
     run.go()
     assert run.tools.called[0][3] == 1.5
+
+
+def test_samples_of_another_kind_have_another_time() -> None:
+    said = limits(seconds=300, seconds_by="work", seconds_of={"simple": 60, "3": 600}).limits
+    kinds = [{"work": "simple"}, {"work": 3}, {"work": "mixed"}, {}, {"work": None}]
+    assert [said.seconds_for(one) for one in kinds] == [60, 600, 300, 300, 300]
+    assert AgentLimits().seconds_for({"work": "complex"}) == 300, "as in v0.2"
+    run = Run(Model([LOOK], again=True), agent=limits(seconds=300, same_calls=9), most_seconds=2.0)
+    end = run.go()
+    assert end is not None
+    assert (end.exit, end.why) == ("limit_time", "2 s")
+    assert [seconds for *_, seconds in run.tools.called] == [1.5, 0.75]
+    for lacking in ({"seconds_by": "work"}, {"seconds_of": {"simple": 60}}):
+        with pytest.raises(ValueError, match="which needs"):
+            limits(**lacking)
 
 
 def test_the_text_of_a_region_is_asked_of_the_model_and_its_tokens_count() -> None:

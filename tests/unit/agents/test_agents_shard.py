@@ -17,7 +17,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import Client, EngineGone
 from hpcbench.schema.records import Message, Request, Response, Sample
 from hpcbench.schema.work import Shard
-from hpcbench.worker.trajectories import Trajectories
+from hpcbench.worker.trajectories import Served, Trajectories
 from tests.unit.agents.scene import Tools, response, with_tools
 from tests.unit.small import resolved, run_task
 
@@ -68,7 +68,8 @@ def test_a_payment_under_way_is_finished_when_the_engine_ends(tmp_path: Path) ->
     async def work() -> EngineGone:
         tools = SlowTools()
         client = cast(Client, Engine(tools.paying))
-        trajectories = Trajectories(plan.run_tasks[0], client, tools, ToolTimes(30), tmp_path)
+        served = {"": Served(plan.run_tasks[0], client)}
+        trajectories = Trajectories(served, tools, ToolTimes(30), tmp_path)
         with pytest.raises(EngineGone) as caught:
             async for _ in trajectories.answers(asked, taken, 2, asyncio.Event()):
                 pass

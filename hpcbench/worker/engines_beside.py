@@ -1,0 +1,163 @@
+"""Engines of the models that an agent uses beside its own: in the same job, each on GPUs of its own.
+
+All engines of a job are one unit. They are loaded one after the other, the worker's own first. When one of
+them dies, all end: only then is the memory of every GPU known to be free for the next loads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from hpcbench.errors import RunFailed
+from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.layout import Experiment
+from hpcbench.inference.client import Client, EngineGone, LoadFailed
+from hpcbench.monitor.devices import check_allocation, handles, machine
+from hpcbench.schema.definitions import Model
+from hpcbench.schema.plan import Group, ResolvedRunTask
+from hpcbench.worker.engine import EngineProcess, Loaded, explained
+from hpcbench.worker.event_log import WorkerEvents
+from hpcbench.worker.near import Near
+from hpcbench.worker.serving import ENGINE_DEATHS, unless_stopped
+
+
+class EnginesBeside:
+    """The engines beside a worker's own.
+
+    Args:
+        experiment: the experiment.
+        group: the worker's group.
+        owner: the worker.
+        news: the worker's log.
+        near: knows copies of weights on this node.
+        stop: set when the worker ends.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        group: Group,
+        owner: Owner,
+        news: WorkerEvents,
+        near: Near,
+        stop: asyncio.Event,
+    ) -> None:
+        self._experiment, self._group, self._owner = experiment, group, owner
+        self._news, self._near, self._stop = news, near, stop
+        self._engines: dict[str, EngineProcess] = {}
+        """Model → its engine, which is loaded."""
+        self._deaths = Counter[str]()
+        self._given_up: dict[str, str] = {}
+        """Model → why it is not tried any more."""
+
+    async def of(
+        self, run_task: ResolvedRunTask, own: Client
+    ) -> dict[str, tuple[ResolvedRunTask, Client]] | None:
+        """Run task whose model an agent uses → the agent's run task with that model, and a client of its
+        engine; None: the worker is stopped.
+
+        Args:
+            run_task: the agent's.
+            own: client of the worker's own engine.
+
+        Raises:
+            RunFailed: a model cannot be loaded.
+        """
+        resolved = self._experiment.resolved
+        wanted = resolved.engines_beside(run_task)
+        for name in [name for name in self._engines if name not in wanted]:
+            await self._end(name)
+        place = self._group.gpus - resolved.gpus_beside(run_task)
+        for name, one in wanted.items():
+            if name not in self._engines and not await self._load(one, place):
+                return None
+            place += one.model.gpus
+        clients = {name: engine.client_for(wanted[name]) for name, engine in self._engines.items()}
+        clients[run_task.model.name] = own
+        return {
+            name: (one, clients[one.model.name]) for name, one in resolved.beside(run_task).items()
+        }
+
+    async def died(self, gone: EngineGone) -> None:
+        """Handle the end of the engine of `gone.model`: all end, and the next `of` loads them again."""
+        name, cause = gone.model, "unknown"
+        if (engine := self._engines.get(name)) is not None:
+            cause = await engine.cause()
+        self._news.write("engine_died", sync=True, model=name, message=str(gone), cause=cause)
+        self._deaths[name] += 1
+        if self._deaths[name] >= ENGINE_DEATHS:
+            self._given_up[name] = (
+                f"the engine of model '{name}' died {ENGINE_DEATHS} times: {gone}"
+            )
+        await self.end()
+
+    async def ended_by_sample(self, gone: EngineGone) -> None:
+        """Handle an engine that one sample ended twice: its first death is not the model's fault."""
+        self._deaths[gone.model] -= 1
+        self._given_up.pop(gone.model, None)
+        await self.end()
+
+    async def end(self) -> None:
+        """End all."""
+        for name in [*self._engines]:
+            await self._end(name)
+
+    async def _load(self, one: ResolvedRunTask, place: int) -> bool:
+        """Load a model on the GPUs from a place on; False: the worker is stopped."""
+        name, gpus = one.model.name, one.model.gpus
+        if name in self._given_up:
+            raise RunFailed(self._given_up[name])
+        source = await self._near.source(one.model.source)
+        model = one.model.model_copy(update={"source": source})
+        own = {"gpus": gpus, "image": model.image, "environment": one.environment}
+        engine = EngineProcess(
+            self._experiment,
+            self._group.model_copy(update=own),
+            self._owner,
+            _nothing,
+            run_tasks=[one],
+            devices=handles()[place : place + gpus] if gpus else None,
+        )
+        self._news.write("model_loading", sync=True, model=name)
+        self._engines[name] = await engine.__aenter__()
+        try:
+            loading = await unless_stopped(self._stop, self._loaded(engine, model))
+            if loading is None:
+                await self._end(name)
+                return False
+            loaded = loading.result()
+            await engine.client.take(one.task.route if one.task.protocol == "http" else "proxied")
+        except (LoadFailed, EngineGone) as error:
+            why = self._given_up[name] = (
+                f"model '{name}' of an agent: {explained(error, engine.log)}"
+            )
+            await self._end(name)
+            raise RunFailed(why) from error
+        self._news.write(
+            "model_ready",
+            sync=True,
+            model=name,
+            seconds=round(loaded.seconds, 1),
+            source=None if engine.elsewhere else source,
+            versions=dict(loaded.versions),
+            hardware=None if engine.elsewhere else await asyncio.to_thread(machine, gpus),
+        )
+        return True
+
+    async def _loaded(self, engine: EngineProcess, model: Model) -> Loaded:
+        """Load a model if this allocation suffices for all engines."""
+        if model.gpus and not engine.elsewhere:
+            lacking = await asyncio.to_thread(check_allocation, self._group.gpus)
+            if lacking:
+                raise LoadFailed("allocation", lacking, cause="allocation")
+        return await engine.load(model, lambda line: self._news.write("loading", message=line))
+
+    async def _end(self, name: str) -> None:
+        engine = self._engines.pop(name, None)
+        if engine is not None:
+            await engine.__aexit__(None, None, None)
+
+
+async def _nothing() -> None:
+    """The memory of GPUs is waited for before the worker's own engine is loaded again."""
