@@ -161,6 +161,8 @@ async def read_region(
     cut = await crop()
     if cut.kind != "ok":
         return cut
+    if not cut.images:  # a plugin of the user's own may be called `crop`
+        return ToolResult("error", "the tool crop gave no image", (), cut.seconds)
     answer = await ask(cut.images[0])
     seconds = cut.seconds + (answer.times.done - answer.times.send) / 1e9
     if answer.text is None:

@@ -51,7 +51,7 @@ def calls_in(text: str, turn: int) -> tuple[ToolCall, ...]:
         name, arguments = "", match[1].strip()
         try:
             said = json.loads(arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             said = None
         if isinstance(said, dict):
             name = str(said.get("name", ""))

@@ -150,7 +150,13 @@ def test_a_wrong_call_is_answered_and_the_model_goes_on(
 
 
 @pytest.mark.parametrize(
-    "text", ["<tool_call>not JSON</tool_call>", "<tool_call>", "<tool_call>[]"]
+    "text",
+    [
+        "<tool_call>not JSON</tool_call>",
+        "<tool_call>",
+        "<tool_call>[]",
+        pytest.param("<tool_call>" + "[" * 100_000, id="deep"),
+    ],
 )
 def test_a_call_in_text_that_cannot_be_read_is_answered(text: str) -> None:
     run = Run(Model([text, "42"]), as_text=True)

@@ -110,3 +110,14 @@ def test_a_region_is_read_by_the_model_that_the_tool_names() -> None:
     run = Run(Model(replies, again=False), tools, agent, others={"reads": Talk(as_text=False)})
     run.go()
     assert run.model.models == ["", "reads", ""]
+
+
+def test_a_region_that_a_crop_of_the_users_own_gives_as_text_is_an_error() -> None:
+    tools = Tools(specs=(), gives=lambda name: ToolResult("ok", "no image"))
+    run = Run(Model([[("ocr_region", '{"box": [0, 0, 500, 500]}')], "42"]), tools)
+    run.agent = Agent.model_validate({"tools": ["ocr_region"]})
+    end = run.go()
+    assert end is not None
+    assert end.exit == "answered"
+    (result,) = run.lines[0]["results"]
+    assert (result["kind"], result["text"]) == ("error", "the tool crop gave no image")

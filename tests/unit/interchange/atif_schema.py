@@ -1,7 +1,8 @@
 """ATIF 1.8 as JSON Schema, with the rules that JSON Schema cannot say.
 
 Written after RFC 0001 of Harbor as the package `harbor` 0.26.0 (PyPI) publishes it in
-`harbor.models.trajectories`: every object is closed.
+`harbor.models.trajectories`: every object is closed. Those models accept what these rules accept: fields that
+hpcbench does not write (`reasoning_effort`, references to other trajectories, ids of tokens) are left out here.
 """
 
 from __future__ import annotations

@@ -69,6 +69,8 @@ def test_every_document_is_a_trajectory_of_atif(tmp_path: Path) -> None:
         check(one)
     assert [one["extra"]["sample"] for one in documents] == ["s0", "s1", "s2", "s3"]
     first, second, cut, _ = documents
+    models = {one.get("model_name") for one in first["steps"] if one["source"] == "agent"}
+    assert models == {first["agent"]["model_name"]}
     assert [one["source"] for one in first["steps"]] == ["user", "agent", "agent", "agent"]
     assert first["steps"][1]["message"] == "First a plan."
     assert first["steps"][-1]["message"] == "0"
