@@ -373,8 +373,7 @@ def _of_run_task(experiment: Experiment, name: str, results: Results) -> Iterato
         return
     alone = {name: speed}
     if (work := speed.trajectories) is not None:
-        drawn = (charts.calls(name, work), charts.switches(name, work))
-        yield from _in("agents", lambda: (one for one in drawn if one is not None))
+        yield from _in("agents", lambda: iter(charts.of_agent(name, work)))
     yield from _in("speed", lambda: charts.latencies(alone))
     yield from _in("speed", lambda: charts.tokens(alone))
     if speed.e2e_ms is not None:

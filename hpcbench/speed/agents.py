@@ -8,7 +8,7 @@ process; waiting for the disk is apart.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hpcbench.speed import distributions
@@ -17,6 +17,9 @@ from hpcbench.speed.request_times import ANSWERED, Timed, columns, take
 
 START = "start"
 """The beginning of every trajectory, in `flows`."""
+
+MOST_BINS = 40
+"""Most bins of a distribution."""
 
 MOST_FLOWS = 200
 """Most flows that are kept; rarer ones are left out."""
@@ -113,6 +116,7 @@ def trajectories(pieces: Iterable[Sequence[Worked]]) -> dict[str, Any] | None:
         "prompt_tokens": sum(one["prompt_tokens"] for one in figures),
         "completion_tokens": sum(one["completion_tokens"] for one in figures),
         "tokens_each": _spread([one["completion_tokens"] for one in figures]),
+        "by_tokens": _binned([one["completion_tokens"] for one in figures]),
         "prompt_tokens_each": _spread([one["prompt_tokens"] for one in figures]),
         **{
             f"{name}_s": _spread([one[f"{name}_seconds"] for one in timed])
@@ -143,6 +147,25 @@ def _spread(values: Sequence[float]) -> dict[str, Any] | None:
     import numpy
 
     return distributions.latency(numpy.array(values, dtype=float))
+
+
+def _binned(values: Sequence[int]) -> list[dict[str, int]]:
+    """Samples by value, in at most `MOST_BINS` bins of one round width: from `low` to `high`, exclusive."""
+    least = max(values) // MOST_BINS + 1
+    width = next(one for one in _round_numbers() if one >= least)
+    counts = Counter(value // width for value in values)
+    return [
+        {"low": place * width, "high": (place + 1) * width, "samples": counts[place]}
+        for place in range(max(counts) + 1)
+    ]
+
+
+def _round_numbers() -> Iterator[int]:
+    """1, 2, 5, 10, 20, 50, …"""
+    power = 1
+    while True:
+        yield from (power, 2 * power, 5 * power)
+        power *= 10
 
 
 def _sorted(counts: Counter[str]) -> dict[str, int]:

@@ -588,6 +588,16 @@ class Switch(Part):
     count: int
 
 
+class Bin(Part):
+    """A bar of a distribution."""
+
+    low: int
+    """Smallest value."""
+    high: int
+    """One more than the largest value."""
+    samples: int
+
+
 class Trajectories(Part):
     """Agents' work on the samples of a run task, see docs/measuring.md."""
 
@@ -616,6 +626,8 @@ class Trajectories(Part):
     completion_tokens: int = 0
     tokens_each: Latency | None = None
     """Tokens of a sample's answers in all turns."""
+    by_tokens: tuple[Bin, ...] = ()
+    """Samples by these tokens."""
     prompt_tokens_each: Latency | None = None
     think_s: Latency | None = None
     """Time of a sample's requests, s."""

@@ -4,7 +4,7 @@ Every builder takes plain data, and gives no figure where there is nothing to sh
 figure is drawn in another form (many curves as medians with ranges), and a note says what is left out.
 """
 
-from hpcbench.reporting.charts.agents import calls, switches
+from hpcbench.reporting.charts.agents import of_agent
 from hpcbench.reporting.charts.runs import Moment, flow, history
 from hpcbench.reporting.charts.scores import (
     binned,
@@ -26,7 +26,6 @@ from hpcbench.reporting.charts.speed import (
 __all__ = [
     "Moment",
     "binned",
-    "calls",
     "categories",
     "distribution",
     "flow",
@@ -36,9 +35,9 @@ __all__ = [
     "machine",
     "memory",
     "metrics",
+    "of_agent",
     "outcomes",
     "sweep",
-    "switches",
     "tokens",
     "tradeoffs",
 ]

@@ -1,4 +1,4 @@
-"""Figures of agents' work: how many tools they call, and which follows which."""
+"""Figures of agents' work: how many calls and tokens samples take, and which step follows which."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ MOST_BINS = 40
 
 MOST_FLOWS = 40
 """Most flows that are drawn; rarer ones are left out."""
+
+
+def of_agent(run_task: str, work: Trajectories) -> list[Figure]:
+    """All figures of an agent's work."""
+    drawn = (one(run_task, work) for one in (calls, answer_tokens, switches))
+    return [figure for figure in drawn if figure is not None]
 
 
 def calls(run_task: str, work: Trajectories) -> Figure | None:
@@ -28,6 +34,18 @@ def calls(run_task: str, work: Trajectories) -> Figure | None:
         stem("calls", run_task), f"Tool calls of a sample: {run_task}", "histogram",
         Axis("tool calls of a sample", low=-0.5), Axis("samples", low=0),
         (Series(run_task, edges, tuple(bins)),),
+    )  # fmt: skip
+
+
+def answer_tokens(run_task: str, work: Trajectories) -> Figure | None:
+    """How many samples took so many tokens; None without samples."""
+    if not work.by_tokens:
+        return None
+    edges = (*(one.low for one in work.by_tokens), work.by_tokens[-1].high)
+    counts = tuple(one.samples for one in work.by_tokens)
+    return Figure(
+        stem("answer_tokens", run_task), f"Tokens of a sample's answers: {run_task}", "histogram",
+        Axis("tokens of all turns", low=0), Axis("samples", low=0), (Series(run_task, edges, counts),),
     )  # fmt: skip
 
 

@@ -46,12 +46,7 @@ def agents(tables: Tables) -> Section | None:
         blocks.append(_counts("Calls without a result, by cause", failed))
     if plans := _plans(works):
         blocks.append(plans)
-    drawn = (
-        figure
-        for name, work in works.items()
-        for figure in (charts.calls(name, work), charts.switches(name, work))
-        if figure is not None
-    )
+    drawn = (figure for name, work in works.items() for figure in charts.of_agent(name, work))
     blocks += [Plot(one) for one in islice(drawn, MOST_PLOTS)]
     return Section("agents", "Agents", tuple(blocks))
 

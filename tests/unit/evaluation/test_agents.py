@@ -143,6 +143,8 @@ def test_performance_has_the_figures_of_the_work_and_none_of_requests(here: Expe
     assert work.by_calls == {"0": 3, "1": 4, "4": 2}
     assert work.prompt_tokens == 3 * 100 + 2 * 300 + 2 * 1000 + 2 * 100
     assert work.completion_tokens == 10 * 17
+    assert sum(one.samples for one in work.by_tokens) == 9
+    assert {one.low: one.samples for one in work.by_tokens if one.samples} == {10: 5, 20: 2, 40: 2}
     assert work.turns_each is not None and work.turns_each.p50.value == 1
     assert work.turns_each.p95.value is None, "nine samples have no 95th percentile"
     assert work.think_s is not None and work.think_s.mean.value == round(17 / 2 / 9, 3)

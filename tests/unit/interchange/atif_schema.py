@@ -1,8 +1,8 @@
 """ATIF 1.8 as JSON Schema, with the rules that JSON Schema cannot say.
 
 Written after RFC 0001 of Harbor as the package `harbor` 0.26.0 (PyPI) publishes it in
-`harbor.models.trajectories`: every object is closed. Those models accept what these rules accept: fields that
-hpcbench does not write (`reasoning_effort`, references to other trajectories, ids of tokens) are left out here.
+`harbor.models.trajectories`: every object is closed. Fields that hpcbench does not write are left out here:
+`reasoning_effort`, references to other trajectories, ids of tokens.
 """
 
 from __future__ import annotations
