@@ -156,7 +156,7 @@ async def run_hpcbench(folder: Path, samples: int, turns: int) -> dict[str, floa
         for n in range(samples)
         if f"s{n}" not in taken.answered
     )
-    known = len(taken.answered)
+    known, before = len(taken.answered), _of_children()
     tools = await toolbox_of(agent)
     begin, cpu = time.monotonic(), time.process_time()
     peak, syncs, answered = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0.0, 0
@@ -175,10 +175,15 @@ async def run_hpcbench(folder: Path, samples: int, turns: int) -> dict[str, floa
     seconds, used = time.monotonic() - begin, time.process_time() - cpu
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
     await tools.close()
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    of_tools = children.ru_utime + children.ru_stime
+    of_tools = _of_children() - before
     assert answered == samples - known
     return {"seconds": seconds, "cpu": used, "tools": of_tools, "syncs": syncs, "grown": grown}
+
+
+def _of_children() -> float:
+    """CPU seconds of all ended child processes."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def of_inspect(python: str, folder: str, samples: int) -> list[str]:

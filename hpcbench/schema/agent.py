@@ -60,8 +60,8 @@ class ToolEntry(Part):
     """Whether a call whose result was lost may be repeated. Without it: as the plugin says; no for a server's
     tool, unless the server says that it only reads or that it is idempotent."""
     model_of: str | None = None
-    """Of `ocr_region`: run task of this plan whose model reads the region, with its `generation`. Without it:
-    the model that calls."""
+    """Run task of this plan whose model reads the region, with its `generation`; for `ocr_region` alone.
+    Without it: the model that calls."""
 
     @model_validator(mode="after")
     def _one_source(self) -> ToolEntry:

@@ -352,16 +352,6 @@ class Lab:
         if done.returncode:
             raise LabError(f"cannot release job {job_id}: {done.stderr.strip()}")
 
-    @contextlib.contextmanager
-    def drained(self, *nodes: str) -> Iterator[None]:
-        """No new job starts on these nodes meanwhile."""
-        names = f"NodeName={','.join(nodes)}"
-        self._slurm("scontrol", "update", names, "State=DRAIN", "Reason=a test")
-        try:
-            yield
-        finally:
-            self._slurm("scontrol", "update", names, "State=RESUME")
-
     # -- dead nodes -------------------------------------------------------------------------
 
     @contextlib.contextmanager
