@@ -32,6 +32,8 @@ def test_the_shipped_schemas_are_those_of_the_models(kind: str) -> None:
 def test_the_page_of_all_fields_is_that_of_the_models() -> None:
     page = (ROOT / "docs/definitions.md").read_text()
     assert page == reference(), "run: hpcbench schema --markdown > docs/definitions.md"
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert [row for row in rows if row.endswith("|  |")] == [], "every key is explained"
 
 
 @pytest.mark.parametrize("model", KINDS.values(), ids=KINDS)
