@@ -70,15 +70,15 @@ def test_a_run_task_whose_model_cannot_be_used_is_one_line(
 def test_a_job_has_the_gpus_of_all_models_of_its_agent() -> None:
     agent = {"tools": [READER]}
     large = {"name": "large", "gpus": 2, "image": "venv:/x", "source": "/w", "engine": "vllm"}
-    tasks = [run_task("thinks", agent=agent), run_task("reads", model=large)]
-    found = resolved(*tasks)
-    own = found.run_tasks[0].model.gpus
+    small = {**large, "name": "small", "gpus": 1, "replicas_per_node": 4}
+    found = resolved(run_task("thinks", model=small, agent=agent), run_task("reads", model=large))
     names = [one.name for one in found.run_tasks]
     measured = Measured(
         samples=dict.fromkeys(names, 10), dataset_hashes=dict.fromkeys(names, "sha256:1"), model_hashes={}
     )  # fmt: skip
     groups = {group.run_tasks[0]: group for group in plan_work(found, measured).groups}
-    assert (groups["thinks"].gpus, groups["reads"].gpus) == (own + 2, 2)
+    assert (groups["thinks"].gpus, groups["reads"].gpus) == (1 + 2, 2)
+    assert groups["thinks"].replicas == 1, "its engines have the worker's GPUs to themselves"
 
 
 def test_each_agent_asks_its_own_model_in_the_form_that_this_model_knows() -> None:
