@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import re
 import resource
@@ -97,10 +98,12 @@ def compare(samples: int, turns: int, inspect: str | None, runs: int) -> None:
         ratios = [one / other for one, other in zip(ours, theirs, strict=False)]
         for what, values in (("hpcbench", ours), ("Inspect", theirs), ("ratio", ratios)):
             if values:
-                mean = mean_interval(values)
-                print(
-                    f"{what}: {mean.estimate:.1f} [{mean.low:.1f}, {mean.high:.1f}], {len(values)} runs"
-                )
+                middle = mean_interval(
+                    [math.log(one) for one in values]
+                )  # a ratio is never negative
+                ends = (middle.estimate, middle.low, middle.high)
+                mean, low, high = (math.nan if one is None else math.exp(one) for one in ends)
+                print(f"{what}: {mean:.1f} [{low:.1f}, {high:.1f}], geometric, {len(values)} runs")
 
 
 def crash(samples: int, turns: int, inspect: str | None) -> None:
