@@ -7,6 +7,7 @@ without a network.
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -31,10 +33,14 @@ SHIM_ELSEWHERE, SHIM = "https://unpkg.com/iframe-worker/shim", "assets/javascrip
 """Browsers start no worker for a page on the disk; this lets search work there."""
 
 _WEIGHTS = {
-    "how-to": 4, "faq.md": 4, "troubleshooting.md": 4, "for-admins.md": 4, "versions.md": 4,
-    "reference": 0.2, "decisions": 0.2,
+    "how-to": 4, "faq.md": 4, "for-admins.md": 4, "versions.md": 4,
+    "reference": 0.1, "decisions": 0.02,
 }  # fmt: skip
 """Folder or page → its weight in search: a reader asks how, before the history of a decision."""
+
+_ROWS = ("troubleshooting.md", "glossary.md")
+"""Pages whose rows search finds one by one: a message, a word."""
+_ROW = re.compile(r'<tr id="row-(\d+)">\s*<td[^>]*>(.*?)</td>(.*?)</tr>', re.DOTALL)
 
 API = (
     ("Metrics", "hpcbench.metrics"),
@@ -78,13 +84,31 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return _LINK.sub(rewritten, markdown)
 
 
+def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Give each row of a page of messages or words an address, for `on_post_build`."""
+    if page.file.src_uri not in _ROWS:
+        return content
+    numbers = itertools.count(1)
+    return re.sub(r"<tr>(?=\s*<td)", lambda _: f'<tr id="row-{next(numbers)}">', content)
+
+
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Let search from the disk find its helper in the site: the theme would ask a server for it."""
     return output.replace(SHIM_ELSEWHERE, f"{'../' * page.file.src_uri.count('/')}{SHIM}")
 
 
+@event_priority(50)  # before the search plugin writes its index
 def on_post_build(config: MkDocsConfig) -> None:
-    """Bring that helper, which `npm ci` has installed."""
+    """Add the rows to the search's index, and bring the helper, which `npm ci` has installed."""
+    plugin: Any = config.plugins["material/search"]
+    for name in _ROWS:
+        address = f"{name.removesuffix('.md')}.html"
+        content = Path(config.site_dir, address).read_text(encoding="utf-8")
+        for number, title, text in _ROW.findall(content):
+            text = re.sub(r"</?td[^>]*>", " ", text)
+            entry = {"location": f"{address}#row-{number}", "title": title, "text": text}
+            plugin.search_index.entries.append(entry | {"boost": 4})
+    Path(config.site_dir, SHIM).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(
         ROOT / "portal/node_modules/iframe-worker/shim/index.js", Path(config.site_dir, SHIM)
     )
