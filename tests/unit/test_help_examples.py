@@ -34,22 +34,11 @@ from tests.unit.test_crontab import FAKE as FAKE_CRONTAB
 ROOT = Path(__file__).parents[2]
 
 _REASONS: Mapping[str, Sequence[str]] = {
-    "it runs for minutes, with a real GPU's settings or loads": (
-        "ab PLAN --a model.dtype=bfloat16 --b model.dtype=float16 --metric answers_per_s --wait",
-        "load PLAN --concurrency 1,8,64 --slo ttft=500,tpot=50 --wait",
-        "load PLAN --rate 0.5,1,2 --requests 200",
+    "it runs for minutes, with a real engine's loads; tests/faults/test_tune.py runs the same": (
         "tune MODEL --dataset DATASET --budget 30",
         "tune PLAN --try model.engine_options.max_num_seqs=64,128,256",
     ),
-    "it asks all samples again, and takes no answer over; test_rerun.py prepares such runs": (
-        "rerun EXPERIMENT --wait",
-    ),
-    "its port or addresses may be another program's; tests/portal runs the same with its own": (
-        "serve tiny-vlm --port 8000",
-        "serve tiny-vlm --grpc-port 8001",
-        "portal --tcp --port 8080 --listen 0.0.0.0 --proxy-address 10.0.0.7 --root-path /node/n1/8080",
-    ),
-    "it collects wheels of a whole image from an index": (
+    "it collects wheels of a whole image from an index; tests/packages saves without an image": (
         "images save vllm-openai --with-hpcbench --out images.tar",
     ),
 }

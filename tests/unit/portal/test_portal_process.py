@@ -71,7 +71,9 @@ class House:
         said = ""
         patience = threading.Timer(60, process.kill)
         patience.start()
-        while not re.search("^(On this host|If ssh)", said, re.MULTILINE):
+        while not re.search(
+            "^(On this host|If ssh|.*under your proxy's address)", said, re.MULTILINE
+        ):
             line = process.stdout.readline()
             assert line, f"it ended, or did not say for a minute that it is up: {said}"
             said += line
@@ -265,6 +267,23 @@ def test_on_a_port_too(house: House) -> None:
     table = Path(f"/proc/{process.pid}/net/tcp").read_text()
     own = [row.split()[1] for row in table.splitlines() if f":{port:04X} 00000000:0000 " in row]
     assert {end.split(":")[0] for end in own} == {"0100007F"}, "on the loopback only"
+
+
+def test_behind_a_proxy(house: House) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    _, said = house.start(
+        *example(
+            "portal --tcp --port 8080 --listen 0.0.0.0 --proxy-address 10.0.0.7 --root-path /node/n1/8080",
+            {"8080": port},
+        )[1:]
+    )
+    assert "/node/n1/8080" in said
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    line.request("GET", "/api/v1/experiments")
+    status = line.getresponse().status
+    line.close()
+    assert status in (401, 403), "it is not the proxy that asks"
 
 
 def test_a_squatted_folder_stops_it_before_it_starts(house: House) -> None:

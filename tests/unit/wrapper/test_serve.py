@@ -27,6 +27,7 @@ from tritonclient.utils import InferenceServerException
 
 from hpcbench.wrapper.__main__ import _listen
 from tests.campaign import first
+from tests.help_examples import example
 from tests.unit.wrapper.running import KEY, ROOT, Wrapper
 from tests.user import until
 
@@ -272,7 +273,7 @@ def test_serve_ends_on_its_time_limit(serving: Callable[..., Serving]) -> None:
 def test_serve_announces_the_free_port_that_it_took(
     serving: Callable[..., Serving], tmp_path: Path
 ) -> None:
-    one = serving("{}", "--port", "0")
+    one = serving("{}", *example("serve tiny-vlm --port 8000", {"8000": 0})[2:])
     said = one.until("curl ")
     [port] = re.findall(r"http://127\.0\.0\.1:(\d+)/v1/chat", said)
     [path] = (tmp_path / "home" / "serving").glob("*.json")
@@ -282,7 +283,8 @@ def test_serve_announces_the_free_port_that_it_took(
 def test_serve_offers_grpc_and_websocket_where_they_are_asked_for(
     serving: Callable[..., Serving],
 ) -> None:
-    one = serving("{}", "--port", "0", "--grpc-port", "0", "--web-socket")
+    words = example("serve tiny-vlm --grpc-port 8001", {"8001": 0})[2:]
+    one = serving("{}", *words, "--port", "0", "--web-socket")
     said = one.until("curl ")
     [path, port] = re.findall(r"^gRPC: unix:(\S+), and 127\.0\.0\.1:(\d+)$", said, re.M)[0]
     [address] = re.findall(r"^WebSocket: (ws://127\.0\.0\.1:\d+/v1/stream)$", said, re.M)
