@@ -21,6 +21,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from hpcbench.cli.parse import parser
+from hpcbench.experiment import layout
 
 ROOT = Path(__file__).parent.parent
 BROWSE = "source"
@@ -55,6 +56,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](../")
     made: dict[str, str | bytes] = {
         "reference/commands.md": _commands(),
+        "reference/files.md": _files(),
         "reference/python.md": _api(),
         "reference/changelog.md": changelog,
         "reference/decisions.md": _decisions(),
@@ -175,6 +177,30 @@ def _verbs(
             for name, verb in choices.items():
                 yield (*words, name), verb
                 yield from _verbs(verb, (*words, name))
+
+
+def _files() -> str:
+    """A page of an experiment's files: the list in the docstring of the room that knows their paths."""
+    lines = [
+        "# Files of an experiment",
+        "",
+        "All files below `HPCBENCH_HOME/experiments/EXPERIMENT`. In names, `RUN_TASK`, `GROUP` and `JUDGE`",
+        "are ids, `NNNNN` is a number and `A` an attempt. [Which process writes each file, and how]"
+        "(../architecture.md#the-experiments-directory); [what may change](../versions.md).",
+        "",
+        "| file or folder | content |",
+        "|---|---|",
+    ]
+    listed = str(layout.__doc__).partition("EXPERIMENT/\n")[2]
+    for entry in re.split(r"\n  (?=\S)", f"\n{listed.rstrip()}")[1:]:
+        name, _, text = " ".join(entry.split()).partition(" ")
+        lines.append(f"| `{name}` | {text} |")
+    fields = (
+        "[scores](../scores.md)", "[metrics.json and performance.json](../measuring.md)",
+        "[events](../events.md)", "[turns of agents](../agents.md#what-is-recorded)",
+        "[report.json](../reports.md)", "[status --json](../status.md)",
+    )  # fmt: skip
+    return "\n".join([*lines, "", f"Their fields: {', '.join(fields)}.", ""])
 
 
 def _api() -> str:

@@ -2,33 +2,38 @@
 
 RUN_TASK is the id of a run task's name, see `schema/names.py`.
 
+The site has this list as the page "Files of an experiment".
+
 EXPERIMENT/
   plan.yaml               the plan as written
   resolved.json           the plan with every name resolved
-  kept/                   copies of files that definitions name by path, see `submit/kept_files.py`
+  kept/                   copies of files that definitions name by path; kept.json maps paths to them
   chosen.json             run task → places of its samples in the dataset
-  manifest.json           versions, digests, hashes, seeds, shards and groups
+  manifest.json           versions, digests, hashes, seeds, shards and groups, tools of agents
   reused.json             answers of earlier experiments that submission took over
   submission.jsonl        intents and job ids, one writer at a time
   environments.jsonl      environments in which it was continued; environments.lock while one is written
   control/                NNNNN.json: control requests of people while it runs
+  budget/                 NNNNN.json: parts of the budget that workers took and gave back
   looks/                  RUN_TASK.NN.json: result of each look at its two arms, see `hpcbench ab`
-  shards/RUN_TASK/        NNNNN.A.events.jsonl (the claim of attempt A), NNNNN.A.responses.jsonl;
-                          attempt 0: answers of earlier experiments; in the end folded into one file,
-                          `archiving.py`
-  workers/                GROUP.OWNER.events.jsonl, GROUP.OWNER.log (wrapper and engine)
-  jobs/                   submitit's files and Slurm's own logs
+  shards/RUN_TASK/        NNNNN.A.events.jsonl (the claim of attempt A), NNNNN.A.responses.jsonl, of agents
+                          NNNNN.A.turns.jsonl; attempt 0: answers of earlier experiments; at the end all are
+                          in folded.jsonl
+  workers/                GROUP.OWNER.events.jsonl, GROUP.OWNER.monitor.jsonl (readings of memory and GPUs),
+                          GROUP.OWNER.log (wrapper and engine), GROUP.OWNER.rankN.log (further nodes of an
+                          engine); at the end folded.jsonl and the logs
+  jobs/                   submitit's files, Slurm's own logs, and seal.json: hashes of what jobs execute
   scores/RUN_TASK.parquet one row a sample; where metrics score fields, also RUN_TASK.fields.parquet, one
                           row a field of a sample
-  labels/JUDGE.jsonl      human labels of the answers that a judge rates, see `judging/labels.py`
+  labels/JUDGE.jsonl      human labels of the answers that a judge rates, see `hpcbench judge check --keep`
   metrics.json            aggregates; the same bytes for the same answers
   performance.json        times and tokens
   usage.json              GPU-hours: allocated, used, wasted by cause
   outcome.json            how it ended
   summary.json            the first section of its report, in blocks of Markdown
   history.json            seconds for a sample and for a load, for estimates of later experiments
-  report/                 files of the plan's reports; verdict.json, a gate's verdict
-  tracked/                records of data sent to each tracker, see `tracking/sent.py`
+  report/                 files of the plan's reports; verdict.json: a gate's verdict
+  tracked/                notes of the data sent to each tracker and database
   told.jsonl              notifications: owed, sent, failed; told.lock while a process sends
   rescored/NAME/          scores/ and metrics.json of other metrics or options, see `hpcbench score`;
                           scored.json, written last: which metrics; report/ of these scores

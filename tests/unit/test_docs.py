@@ -17,7 +17,7 @@ from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
 from hpcbench.comparison.gate import verdict
 from hpcbench.engines.auto_concurrency import ELSEWHERE, ON_CPUS, ON_GPUS
-from hpcbench.experiment import answer_index, outcome
+from hpcbench.experiment import answer_index, layout, outcome
 from hpcbench.experiment.view import scores
 from hpcbench.experiment.view.evaluated import METRICS_VERSION, PERFORMANCE_VERSION
 from hpcbench.inference.adaptive import Adaptive
@@ -76,6 +76,14 @@ def test_the_status_page_names_every_field_of_status_json() -> None:
     text = (ROOT / "docs" / "status.md").read_text()
     for field in ExperimentStatus.model_fields:
         assert re.search(rf"`{field}(\[\])?`", text), field
+
+
+def test_the_list_of_files_names_every_file_of_an_experiment() -> None:
+    source = (PACKAGE / "experiment/layout.py").read_text(encoding="utf-8")
+    names = re.findall(r'self\.(?:path|\w+_dir) / "([\w.]+)"', source)
+    assert len(names) > 25
+    listed = str(layout.__doc__)
+    assert [name for name in names if not re.search(rf"\b{re.escape(name)}", listed)] == []
 
 
 def test_links_between_the_pages_lead_somewhere() -> None:
