@@ -75,13 +75,15 @@ def init(arguments: argparse.Namespace) -> int:
         )
     settings = _settings(arguments.settings)
     local = any(one.path == ("executor",) and one.value == "local" for one in settings)
+    shared = _shared_profile()
     site = detect(
-        _answers(settings, _on_terminal if at_terminal() else take_default), say, local=local
+        _answers(settings, shared, _on_terminal if at_terminal() else take_default),
+        say,
+        local=local,
     )
     # Values equal to a default are left out, except the lines that a user will want to edit.
     data = site.model_dump(mode="json", exclude_defaults=True)
     data = {"schema_version": 1, **data, "executor": site.executor}
-    shared = _shared_profile()
     source = _with(settings, path, data, shared)
     schema = share_dir() / "registries" / "schemas" / "sites.json"
     text = f"# yaml-language-server: $schema={schema}\n"
@@ -153,9 +155,19 @@ def _with(
     return source
 
 
-def _answers(settings: Sequence[Setting], otherwise: Ask) -> Ask:
-    """An `Ask` that takes the settings' values, and asks the other questions."""
-    given = {".".join(setting.path): setting.value for setting in settings}
+def _leaves(data: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Path and value of each field of a profile: `slurm.partition`, `gpu`."""
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def _answers(settings: Sequence[Setting], shared: Source | None, otherwise: Ask) -> Ask:
+    """An `Ask` that takes values of the settings and of the shared profile, and asks the other questions."""
+    given = dict(_leaves(shared.data)) if shared is not None else {}
+    given |= {".".join(setting.path): setting.value for setting in settings}
 
     def answer(path: str, question: str, choices: Sequence[Choice], default: str) -> str:
         if path in given:

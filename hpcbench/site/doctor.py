@@ -419,7 +419,8 @@ def _engine() -> Check:
     if missing:
         return Check(
             "engine", "warning", f"this Python has no {', '.join(missing)}",
-            f"needed only without an image: {installed.install_hint('hf')}",
+            "needed only without an image, as for `doctor --run` without `--image REF`: "
+            f"{installed.install_hint('hf')}",
         )  # fmt: skip
     return Check("engine", "ok", "this Python can serve Hugging Face models")
 

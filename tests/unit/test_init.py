@@ -229,7 +229,9 @@ def test_init_keeps_what_administrators_set_for_all_users(
         "slurm: {partition: fast, submit_from_jobs: false}\ncontainer: {signed: true}\n"
     )
     assert main(["init", "--set", "slurm.account=docs"]) == 0
-    assert f"took the fields of {shared}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"took the fields of {shared}" in said
+    assert "partition: fast, one of" in said
     text = (tmp_path / "config/hpcbench/sites/default.yaml").read_text()
     data = yaml.safe_load(text)
     assert (data["umask"], data["container"]["signed"]) == ("027", True)
