@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.cli import dry_run
 from hpcbench.cli.compare import STYLE, margin
 from hpcbench.cli.output import console, finish, print_json, say, table
+from hpcbench.cli.plan_names import named_plan, plan_called
 from hpcbench.cli.submit import prepared_once
 from hpcbench.data.progress import size_text
 from hpcbench.errors import Problem, RunFailed, UserError, unknown
@@ -68,6 +69,10 @@ def _is_plan(arguments: argparse.Namespace) -> bool:
     path = Path(arguments.what)
     plan = path.suffix in (".yaml", ".yml") or path.is_file()
     given = bool(arguments.a or arguments.b or arguments.other)
+    if given and not plan and (named := named_plan(arguments.what, arguments.registry)):
+        arguments.what, plan = str(named), True
+    if arguments.other and not Path(arguments.other).exists():
+        arguments.other = str(plan_called(Path(arguments.other), arguments.registry))
     if plan and not given:
         raise UserError(
             "the plan needs two arms",

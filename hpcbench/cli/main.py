@@ -44,6 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _check_words(words)
         arguments = parser(words).parse_args(words)
+        plan = getattr(arguments, "plan", None)
+        if isinstance(plan, os.PathLike) and not os.path.lexists(plan):
+            from hpcbench.cli.plan_names import plan_called
+
+            arguments.plan = plan_called(plan, getattr(arguments, "registry", ()))
         module, function = _run(arguments).split(":")
         code = getattr(importlib.import_module(module), function)(arguments)
         sys.stdout.flush()

@@ -125,6 +125,7 @@ class Catalog:
         self._files: dict[str, dict[str, list[Path]]] = {}
         self._ranks: dict[Path, int] = {}
         self._titles: dict[str, dict[str, str]] = {}
+        self._unread: dict[str, list[Problem]] = {}
         self._answers: dict[tuple[str, Callable[[str], str]], dict[str, list[str]]] = {}
 
     def names(self, kind: str) -> list[str]:
@@ -201,7 +202,9 @@ class Catalog:
         found = self._key(kind, name, asked)
         if found is None:
             message = unknown(_called(kind), name, self.names(kind))
-            raise UserError(asked[0].problem(asked[1], message) if asked else Problem(message))
+            problem = asked[0].problem(asked[1], message) if asked else Problem(message)
+            # A file that is no YAML says no name: it may be the one.
+            raise UserError(problem, *self._unread.get(kind, ()))
         key = (kind, found)
         if key in self._failed:
             raise self._failed[key]
@@ -212,6 +215,15 @@ class Catalog:
                 self._failed[key] = error
                 raise
         return cast("tuple[DefinitionT, Source]", self._loaded[key])
+
+    def plan_called(self, name: str) -> Path | None:
+        """The file of the plan that answers to a name; None: none does.
+
+        Raises:
+            UserError: two answer to it; names both files.
+        """
+        files = self.files(FOLDERS[ExperimentPlan], name)
+        return files[0] if files else None
 
     def plan(self, path: Path) -> tuple[ExperimentPlan, Source]:
         """A plan by its file, with its own overlay and all settings that name no definition."""
@@ -289,20 +301,22 @@ class Catalog:
             for key, files in self._index(kind).items():
                 if (base := _base(files)) is not None:
                     shipped = self._rank(base) == 0
-                    title = None if shipped else self._title(base)
+                    title = None if shipped else self._title(kind, base)
                     found[key] = title or key
         return self._titles[kind]
 
-    def _title(self, path: Path) -> str | None:
-        """The `name` in a file; None: it cannot be read, which the definition's reader reports."""
-        with contextlib.suppress(UserError):
+    def _title(self, kind: str, path: Path) -> str | None:
+        """The `name` in a file; None: it has none, or cannot be read, which is noted."""
+        try:
             text = self._texts.get(path.resolve()) if self._texts else None
             text = read_text(path, MAX_BYTES) if text is None else text
             if (quick := _NAME.search(text)) is not None:
                 return quick[1] or quick[2]
             title = parse(path, text).data.get("name")
             return title if isinstance(title, str) else None
-        return None
+        except UserError as error:
+            self._unread.setdefault(kind, []).extend(error.problems)
+            return None
 
     def _index(self, kind: str) -> dict[str, list[Path]]:
         """Key of each definition → its files and overlays, from the lowest registry to the highest."""

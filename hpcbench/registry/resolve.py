@@ -649,12 +649,19 @@ class _Resolver:
         image = metric.image or ml_task.image or self.scoring
         return metric if image == metric.image else metric.model_copy(update={"image": image})
 
-    def _with_collection(self, prompt: Prompt, source: Source) -> Prompt:
+    def _with_collection(self, prompt: Prompt, source: Source, loc: Loc) -> Prompt:
         """The prompt with the content of its file: the file may change before a worker reads it."""
         try:
             return with_collection(prompt)
         except UserError as error:
-            self.problems.extend(error.problems)
+            at = (*loc, "collection")
+            self.problems.extend(
+                # A file that cannot be read has no lines: the one that names it is what the user corrects.
+                source.problem(at, f"{one.file}: {one.message}", one.remedy)
+                if one.line is None
+                else one
+                for one in error.problems
+            )
             return prompt
 
     def _prompts(
@@ -663,8 +670,10 @@ class _Resolver:
         """Language → prompt, the first one until the dataset's language is known; empty: there is none."""
         given = task.prompt or ml_task.prompt
         if isinstance(given, Prompt):
-            own = source if task.prompt else self.catalog.get_with_source(MLTask, ml_task.name)[1]
-            return {"en": self._placed(given, own)}
+            if task.prompt:
+                return {"en": self._placed(given, source, where("prompt"))}
+            own = self.catalog.get_with_source(MLTask, ml_task.name)[1]
+            return {"en": self._placed(given, own, ("prompt",))}
         names: dict[Language, str] = {"en": given} if given is not None else dict(ml_task.prompts)
         if given is None and dataset.language is not None and dataset.language in names:
             names = {dataset.language: names[dataset.language]}
@@ -808,11 +817,11 @@ class _Resolver:
             self._resolved[key] = self._placed(*found), found[1]
         return self._resolved[key][0]  # type: ignore[return-value]
 
-    def _placed(self, definition: DefinitionT, source: Source) -> DefinitionT:
-        """A definition with absolute paths and the texts of its files, checked."""
+    def _placed(self, definition: DefinitionT, source: Source, loc: Loc = ()) -> DefinitionT:
+        """A definition, at its place in a file, with absolute paths and the texts of its files, checked."""
         placed: Definition = with_absolute_paths(definition, source)
         if isinstance(placed, Prompt):
-            placed = self._with_collection(placed, source)
+            placed = self._with_collection(placed, source, loc)
         self.checks.definition(placed, source)
         if isinstance(placed, Model):
             placed = self._image(_with_template(placed), source, ("image",))

@@ -99,7 +99,7 @@ class Setting:
             parent.pop(step, None)
         else:
             parent[step] = self.value
-        return Source(source.path, data, marks, key_marks)
+        return Source(source.path, data, marks, key_marks, source.written)
 
     def _append(self, parent: Any, step: str | int, loc: Loc, marks: dict[Loc, Place]) -> None:
         below = parent.setdefault(step, []) if isinstance(parent, dict) else parent[step]

@@ -71,6 +71,8 @@ class Source:
     """Path of keys and indexes → place of the value."""
     key_marks: dict[Loc, Place] = field(default_factory=dict)
     """The same for the keys themselves."""
+    written: dict[Loc, Loc] = field(default_factory=dict)
+    """Path of a key that was renamed → its path in the file."""
 
     def place(self, loc: Loc, *, at_key: bool = False) -> tuple[Path, int, int]:
         """File, line and column of a value; for a value that the file does not have, those of its parent."""
@@ -81,6 +83,17 @@ class Source:
                 loc = loc[:-1]
             place = self.marks.get(loc, Place(1, 1))
         return place.file or self.path, place.line, place.column
+
+    def as_written(self, loc: Loc) -> Loc:
+        """A path in the words of the file."""
+        for count in range(len(loc), 0, -1):
+            if (written := self.written.get(loc[:count])) is not None:
+                return (*written, *loc[count:])
+        return loc
+
+    def called(self, loc: Loc) -> str:
+        """A path in the words of the file, as text."""
+        return ".".join(map(str, self.as_written(loc))) or "definition"
 
     def problem(
         self, loc: Loc, message: str, remedy: str | None = None, *, at_key: bool = False
@@ -119,7 +132,13 @@ def overlay(base: Source, over: Source) -> Source:
     Raises:
         UserError: a `+key` whose base is no list or that is no list itself, with its place.
     """
-    laid = Source(base.path, copy.deepcopy(base.data), dict(base.marks), dict(base.key_marks))
+    laid = Source(
+        base.path,
+        copy.deepcopy(base.data),
+        dict(base.marks),
+        dict(base.key_marks),
+        dict(base.written),
+    )
     problems: list[Problem] = []
     _lay(laid, over, (), problems)
     if problems:
@@ -340,6 +359,8 @@ def _yaml_problem(path: Path, error: yaml.MarkedYAMLError) -> Problem:
     remedy = next((cure for said, cure in _CURES.items() if said in what), None)
     if "\\t" in what:
         what, remedy = "a tab cannot indent YAML", "use spaces"
+    if "another document" in what:
+        what = "a second document begins"
     return Problem(what, str(path), line, column, remedy)
 
 
@@ -348,6 +369,10 @@ _NO_TAG = "remove the tag"
 _CURES = {
     "unexpected end of stream": "close the quote",
     "<stream end>": "close the bracket",
+    "<scalar>": "check the quotes of the line before",
+    "expected <block end>": "let keys of one map begin in one column",
+    "could not find expected ':'": "write `key: value`, with plain spaces before it",
+    "another document": "keep one definition in a file: remove `---`",
     "mapping values are not allowed": "check the indentation; quote a text with a colon",
     "did not find expected": "check indentation and commas",
     "undefined alias": "define it before: &NAME",
@@ -435,14 +460,14 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
     if kind == "missing":
         return source.problem(loc, f"key '{last}' is missing", f"add `{last}: …`")
     if kind == "string_type" and isinstance(given, bool):
-        what = f"{_dotted(loc)}: YAML reads a bare yes, no, on, off, true or false as {str(given).lower()}"
+        what = f"{source.called(loc)}: YAML reads a bare yes, no, on, off, true or false as {str(given).lower()}"
         return source.problem(loc, what, "put the word in quotes")
     if kind == "string_type" and isinstance(given, (int, float)):
         return source.problem(
-            loc, f"{_dotted(loc)}: YAML reads {_shown(given)} as a number", "put it in quotes"
+            loc, f"{source.called(loc)}: YAML reads {_shown(given)} as a number", "put it in quotes"
         )
     remedy = _meant_choice(detail, given) if kind == "literal_error" else None
-    what = f"{_dotted(loc)}: {complaint(detail)}, not {_shown(given)}"
+    what = f"{source.called(loc)}: {complaint(detail)}, not {_shown(given)}"
     return source.problem(loc, what, remedy)
 
 
@@ -521,7 +546,3 @@ def _shown(value: Any) -> str:
         return f"{value!r:.60}"
     except ValueError:  # an integer of more digits than Python writes
         return "a number too long to show"
-
-
-def _dotted(loc: Loc) -> str:
-    return ".".join(str(part) for part in loc) or "definition"

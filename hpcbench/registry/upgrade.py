@@ -11,12 +11,14 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from hpcbench import plugins
 from hpcbench.errors import Problem, UserError, nearest, unknown
 from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.definitions import KINDS
+
+ValueT = TypeVar("ValueT")
 
 CURRENT = 1
 
@@ -389,7 +391,10 @@ class _Translation:
                 if one.get("backend") not in (None, "native"):
                     self.say((*loc, "backend"), f"there is no backend {one['backend']!r:.40}",
                              "write a definition in metrics/ for it, and its name here")  # fmt: skip
-                for key in one.keys() - {"name", "backend", *(["version"] if version else [])}:
+                if version is None and "version" in one:
+                    self.say((*loc, "version"), f"{one['version']!r:.40} is no version of a metric here",
+                             "leave it out, or write a whole number: `version: 1`")  # fmt: skip
+                for key in one.keys() - {"name", "backend", "version"}:
                     self.say((*loc, key), f"a metric in a list has no '{key}'",
                              "write it in a definition in metrics/, and its name here")  # fmt: skip
             if isinstance(name, str):
@@ -493,10 +498,10 @@ class _Translation:
         if not isinstance(parent, dict) or old[-1] not in parent or new[-1] in target:
             return
         target[new[-1]] = parent.pop(old[-1])
-        for marks in (self.source.marks, self.source.key_marks):
-            for known in [one for one in marks if one[: len(old)] == old]:
-                renamed: Loc = (*new, *known[len(old) :])
-                marks[renamed] = marks.pop(known)
+        self.source.written.setdefault(old, self.source.as_written(old))
+        _move(self.source.marks, old, new)
+        _move(self.source.key_marks, old, new)
+        _move(self.source.written, old, new)
 
     def extend(self, old: Loc, new: Loc) -> None:
         """Append a list to another one, with its positions."""
@@ -507,12 +512,10 @@ class _Translation:
             self.move(old, new)
             return
         for index in range(len(added)):
-            place = (*new, len(self.get(new)))
+            place: Loc = (*new, len(self.get(new)))
             self.get(new).append(added[index])
             for marks in (self.source.marks, self.source.key_marks):
-                for known in [one for one in marks if one[: len(old) + 1] == (*old, index)]:
-                    moved: Loc = (*place, *known[len(old) + 1 :])
-                    marks[moved] = marks.pop(known)
+                _move(marks, (*old, index), place)
         self.drop(old)
 
     def _rest(self, at: Loc, remedy: str) -> None:
@@ -537,6 +540,13 @@ class _Translation:
             for known in [one for one in marks if one[: len(loc)] == loc]:
                 if itself or known != loc:
                     del marks[known]
+
+
+def _move(places: dict[Loc, ValueT], old: Loc, new: Loc) -> None:
+    """Move what is known of a place, and of all below it, to another place."""
+    for known in [one for one in places if one[: len(old)] == old]:
+        moved: Loc = (*new, *known[len(old) :])
+        places[moved] = places.pop(known)
 
 
 def prompt_of(config: Mapping[str, Any]) -> dict[str, Any]:

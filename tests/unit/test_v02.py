@@ -44,6 +44,8 @@ def test_the_documents_of_v02_are_valid_as_they_lie(tmp_path: Path, capsys: Any)
     registry = v02_registry(tmp_path)
     plan = registry / "experiments/benchmark_2025.yaml"
     assert main(["validate", str(plan)]) == 0, capsys.readouterr().err
+    for name in ("Grand VLM Benchmark 2025", "grand vlm benchmark 2025", "benchmark_2025"):
+        assert main(["validate", name, "--registry", str(registry)]) == 0, capsys.readouterr().err
     assert main(["validate", "--registry", str(registry)]) == 0, capsys.readouterr().err
     assert (registry / "ml_tasks/vqa.yaml").read_bytes() == (
         DOCUMENTS / "ml_tasks/vqa.yaml"
@@ -186,6 +188,31 @@ def test_a_word_of_v02_is_obeyed(kind: str, text: str, expected: dict[str, Any])
     assert not found.data.keys() - KINDS[kind].model_fields.keys()
 
 
+def test_a_plan_is_found_by_its_name_and_two_of_one_name_are_an_error(
+    tmp_path: Path, capsys: Any
+) -> None:
+    registry = v02_registry(tmp_path)
+    for name, text in {"счета": "Счета 2026", "twin": "GRAND VLM Benchmark 2025"}.items():
+        write(registry, f"experiments/{name}.yaml", f"name: {text}\ntasks: [qwen_docvqa_ru]\n")
+
+    def said(name: str, code: int) -> str:
+        assert main(["validate", name, "--registry", str(registry)]) == code
+        printed = capsys.readouterr()
+        return str(printed.out + printed.err)
+
+    assert "Счета 2026 is valid" in said("СЧЕТА 2026", 0)
+    assert "Grand VLM Benchmark 2025 is valid: 2 run" in said("Grand VLM Benchmark 2025", 0)
+    both = said("grand vlm benchmark 2025", 2)
+    assert "2 definitions of experiments/ answer to the name" in both
+    assert f"{registry}/experiments/benchmark_2025.yaml" in both
+    assert f"{registry}/experiments/twin.yaml" in both
+    assert said("Счета 2025", 2) == (
+        "Счета 2025: no such file, and no plan of this name (did you mean 'Счета 2026'?)\n"
+    )
+    assert "no plan of this name (check the path, or add --registry DIR)" in said("nothing", 2)
+    assert said("nothing.yaml", 2) == "nothing.yaml: no such file (check the path)\n"
+
+
 # --- words that are refused -----------------------------------------------------------------------------
 
 
@@ -202,6 +229,8 @@ def test_a_word_of_v02_is_obeyed(kind: str, text: str, expected: dict[str, Any])
          "x.yaml:2:24: there is no backend 'sacrebleu' (write a definition in metrics/"),
         ("run_tasks", "name: R\nmetrics:\n- {name: bleu, params: {a: 1}}",
          "x.yaml:3:16: a metric in a list has no 'params'"),
+        ("run_tasks", "name: R\nmetrics: [{name: anls, version: '1.0.0'}]",
+         "x.yaml:2:24: '1.0.0' is no version of a metric here (leave it out, or write a whole number: `vers"),
         ("run_tasks", "name: R\nprompt_config: {users: x}",
          "x.yaml:2:1: prompt_config: unknown key 'users' (there are: fixed_prompt,"),
         ("packages", "name: P\nsource: {type: pypi, name: p}\ninstall_args: {no_deps: true}",
@@ -229,6 +258,61 @@ def test_what_a_translated_document_lacks_is_reported_at_its_own_lines(tmp_path:
         load_plan(plan, [registry])
     (reported,) = map(str, caught.value.problems)
     assert reported.startswith(f"{registry}/ml_tasks/vqa.yaml:3:31: unknown package 'no such dist'")
+
+
+RUN_TASK = (
+    'name: llava_docvqa_ru\nml_task: VQA\nmodel: {name: "LLaVA 1.5", framework: vllm}\n'
+    "dataset: docvqa_ru\nmetrics: [anls, cer]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reported"),
+    [
+        ("experiments/benchmark_2025.yaml", "name: B\ntasks: qwen_docvqa_ru\n",
+         "2:8: tasks: must be a list: [A, B], not 'qwen_docvqa_ru'"),
+        ("experiments/benchmark_2025.yaml", 'name: "B\ntasks: ["qwen_docvqa_ru"]\n',
+         "2:10: expected <block end>, but found '<scalar>' (check the quotes of the line before)"),
+        ("experiments/benchmark_2025.yaml", "name: B\n  tasks: []\n",
+         "2:8: mapping values are not allowed here (check the indentation; quote a text with a colon)"),
+        ("experiments/benchmark_2025.yaml", 'name: "B"\n  tasks:\n - qwen_docvqa_ru\n',
+         "2:3: expected <block end>, but found '<block mapping start>' (let keys of one map begin in one"
+         " column)"),
+        ("experiments/benchmark_2025.yaml", "name: B\ntasks: [qwen_docvqa_ru]\n---\nname: C\n",
+         "3:1: a second document begins (keep one definition in a file: remove `---`)"),
+        ("experiments/benchmark_2025.yaml", "name: B\ntasks:\n\u00a0\u00a0- qwen_docvqa_ru\n",
+         "4:1: could not find expected ':' (write `key: value`, with plain spaces before it)"),
+        ("experiments/benchmark_2025.yaml", "nаme: B\ntasks: [qwen_docvqa_ru]\n",
+         "1:1: unknown key 'nаme' (did you mean 'name'?)"),
+        ("ml_tasks/vqa.yaml", "name: VQA\nentry_point: 5\n",
+         "2:14: entry_point: YAML reads 5 as a number (put it in quotes)"),
+        ("run_tasks/other.yaml", RUN_TASK.replace("vllm}", "vllm, engine_params: {max_model_len: 4k}}"),
+         "3:76: model.engine_params.max_model_len: must be a whole number, not '4k'"),
+        ("run_tasks/other.yaml", RUN_TASK.replace("vllm}", "vllm, engine_params: [max_model_len]}"),
+         "3:60: model.engine_params: must be a map: {KEY: VALUE}, not ['max_model_len']"),
+        ("run_tasks/other.yaml", f"{RUN_TASK}prompt_config: no/such.json\n",
+         "6:16: {registry}/run_tasks/no/such.json: no such file (there is no folder {registry}/run_tasks/no)"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_at_its_place_in_the_words_of_the_document(
+    tmp_path: Path, name: str, text: str, reported: str
+) -> None:
+    registry = v02_registry(tmp_path)
+    write(registry, name, text)
+    with pytest.raises(UserError) as caught:
+        load_plan(registry / "experiments/benchmark_2025.yaml")
+    (problem,) = map(str, caught.value.problems)
+    assert problem == f"{registry}/{name}:{reported.replace('{registry}', str(registry))}"
+
+
+def test_a_file_that_is_no_yaml_is_named_beside_the_name_that_it_may_have(tmp_path: Path) -> None:
+    registry = v02_registry(tmp_path)
+    write(registry, "run_tasks/other.yaml", "name: 'llava_docvqa_ru'\n\tml_task: VQA\n")
+    with pytest.raises(UserError) as caught:
+        load_plan(registry / "experiments/benchmark_2025.yaml")
+    missing, unread = map(str, caught.value.problems)
+    assert "unknown run task 'llava_docvqa_ru'" in missing
+    assert unread.startswith(f"{registry}/run_tasks/other.yaml:2:1: a tab cannot indent YAML")
 
 
 def test_what_a_document_narrows_is_checked(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def _regress(verb: Verb) -> None:
         note="exit codes: 0 GO, or the run has not ended\n"
         "alerts: 1 the run failed · 4 NO-GO · 5 INCONCLUSIVE, unless no sample differs",
     )  # fmt: skip
-    regress.add_argument("plan", type=Path, help="the plan's YAML file")
+    regress.add_argument("plan", type=Path, help="the plan's YAML file, or its name")
     regress.add_argument(
         "--baseline",
         metavar="NAME",

@@ -21,7 +21,10 @@ def add(verb: Verb) -> None:
         ("hpcbench validate", "check all definitions"),
     )  # fmt: skip
     validate.add_argument(
-        "plan", type=Path, nargs="?", help="the plan's YAML file; default: all definitions"
+        "plan",
+        type=Path,
+        nargs="?",
+        help="the plan's YAML file, or its name; default: all definitions",
     )
     validate.flag("--packages", help="also build the needed packages, and check their plugins")
     validate.flag(

@@ -69,7 +69,7 @@ def add(verb: Verb) -> None:
         ("hpcbench submit examples/demo/plan.yaml --dry-run", "show the jobs, change nothing"),
         "hpcbench submit examples/demo/plan.yaml --estimate --limit 20 --set parallelism=1",
     )  # fmt: skip
-    submit.add_argument("plan", type=Path, nargs="?", help="the plan's YAML file")
+    submit.add_argument("plan", type=Path, nargs="?", help="the plan's YAML file, or its name")
     with_registry(submit)
     with_settings(submit)
     submit.flag(
@@ -430,7 +430,7 @@ def _ab(verb: Verb) -> None:
         ("hpcbench ab @last", "print the table again"),
     )  # fmt: skip
     ab.add_argument(
-        "what", metavar="plan|experiment", help=f"the plan's YAML file, or {EXPERIMENT}"
+        "what", metavar="plan|experiment", help=f"the plan's YAML file or its name, or {EXPERIMENT}"
     )
     ab.add_argument(
         "other", nargs="?", metavar="plan",
@@ -661,7 +661,7 @@ def _load(verb: Verb) -> None:
         "hpcbench load PLAN --concurrency 1,8,64 --slo ttft=500,tpot=50 --wait",
         ("hpcbench load PLAN --rate 0.5,1,2 --requests 200", "in requests per second"),
     )  # fmt: skip
-    load.add_argument("plan", type=Path, help="the plan's YAML file")
+    load.add_argument("plan", type=Path, help="the plan's YAML file, or its name")
     with_registry(load)
     with_settings(load)
     load.add_argument(

@@ -91,7 +91,7 @@ def _cron(verb: Verb) -> None:
         "says that the run goes on. Its exit code is that of the step. Start it as this user.",
     )  # fmt: skip
     for one in (install, script):
-        one.add_argument("plan", type=Path, help="the plan's YAML file")
+        one.add_argument("plan", type=Path, help="the plan's YAML file, or its name")
         one.add_argument("--name", help="name of line and script; default: the plan's name")
         one.add_argument(
             "--regress", metavar="BASELINE",

@@ -1,0 +1,43 @@
+"""Plans by their names: a word of the command line that is no file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcbench.errors import Problem, UserError, nearest
+from hpcbench.registry.catalog import FOLDERS, Catalog
+from hpcbench.schema.definitions import ExperimentPlan
+
+
+def plan_called(given: Path, registries: Sequence[Path]) -> Path:
+    """The file of the plan with this name; the word itself where it looks like a path.
+
+    Args:
+        given: word of the command line; there is no such file.
+        registries: further registries.
+
+    Raises:
+        UserError: no plan answers to the word, or two do.
+    """
+    if _is_path(given):
+        return given  # its reader says that it is missing
+    catalog = Catalog(registries)
+    if (found := catalog.plan_called(str(given))) is not None:
+        return found
+    close = nearest(str(given), catalog.names(FOLDERS[ExperimentPlan]))
+    remedy = f"did you mean '{close}'?" if close else "check the path, or add --registry DIR"
+    raise UserError(Problem("no such file, and no plan of this name", str(given), remedy=remedy))
+
+
+def named_plan(given: str, registries: Sequence[Path]) -> Path | None:
+    """The file of the plan with this name; None: no plan answers to it.
+
+    Raises:
+        UserError: two answer to it.
+    """
+    return None if _is_path(Path(given)) else Catalog(registries).plan_called(given)
+
+
+def _is_path(word: Path) -> bool:
+    return word.name != str(word) or word.suffix in (".yaml", ".yml")
