@@ -59,9 +59,9 @@ def main() -> None:
         keys = wanted(source, count)
         begin = time.perf_counter()
         worked = time.process_time()
-        chosen, _ = find([source], keys, np.zeros(0, "u8"))
+        rows = find([source], keys, np.zeros(0, "u8"))
         end, worked = time.perf_counter(), time.process_time() - worked
-        print(f"{int((chosen >= 0).sum()):>10,}", end="")
+        print(f"{int((rows >= 0).sum()):>10,}", end="")
         status = Path("/proc/self/status").read_text()  # ru_maxrss has the parent's, too
         (peak,) = (int(line.split()[1]) / 1024 for line in status.splitlines() if "VmHWM" in line)
         print(

@@ -43,8 +43,8 @@ BLOCK = 1 << 18
 ANSWERS = ("ok", "truncated", "refused")
 """Outcomes that are answers; requests with another outcome are asked again."""
 
-AT_ONCE = 1 << 20
-"""About the most keys that are looked up at once: sorting them takes a hundred bytes a key."""
+AT_ONCE = 1 << 19
+"""About the most keys that are looked up at once: that takes 60 bytes a key."""
 
 READ_TABLES = 64
 """Files of answers whose records are kept in memory."""
@@ -60,10 +60,8 @@ class Hits(NamedTuple):
     """Number of the key among the keys that were looked up."""
     origin: Any
     """Hash of who was asked."""
-    source: Any
-    """Number of its source."""
-    place: Any
-    """Number of its place in the source."""
+    row: Any
+    """Its row, counted through all sources."""
 
 
 @dataclass
@@ -111,6 +109,65 @@ class Source:
         if len(found) != count:
             raise ValueError(f"{self.file} is shorter than it was")
         return found
+
+    def at(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+        """Origin and number of the place of some rows.
+
+        Raises:
+            OSError, ValueError: as `read`.
+        """
+        if self.columns is not None:
+            _, origins, places = self.columns
+            return [(int(origins[row]), int(places[row])) for row in rows]
+        assert self.file is not None
+        with self.file.open("rb") as file:
+            number = file.fileno()
+            return [
+                (
+                    _whole(os.pread(number, 8, self.start + 8 * (self.count + row)), 8),
+                    _whole(os.pread(number, 4, self.start + 16 * self.count + 4 * row), 4),
+                )
+                for row in rows
+            ]
+
+    @cached_property
+    def fences(self) -> Any:
+        """First key of each block, and the last key."""
+        import numpy
+
+        starts = [*range(0, self.count, BLOCK), *([self.count - 1] if self.count else [])]
+        return numpy.concatenate([self.read(0, row, 1) for row in starts] or [[]]).astype("u8")
+
+    def blocks(self, wanted: Any) -> Iterator[tuple[int, Any, int, int]]:
+        """Blocks of keys in which some sorted keys may be: first row, keys, begin and end among the wanted.
+
+        Raises:
+            OSError, ValueError: as `read`.
+        """
+        import numpy
+
+        begins = numpy.searchsorted(wanted, self.fences[:-1], "left").tolist()
+        ends = numpy.searchsorted(wanted, self.fences[1:], "right").tolist()
+        for number, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+            if begin < end:
+                first = number * BLOCK
+                yield first, self.read(0, first, min(BLOCK, self.count - first)), begin, end
+
+    def rows_of(self, wanted: Any) -> Any:
+        """A row of each of some sorted keys; -1: none has it.
+
+        Raises:
+            OSError, ValueError: as `read`.
+        """
+        import numpy
+
+        rows = numpy.full(len(wanted), -1, "i8")
+        for first, block, begin, end in self.blocks(wanted):
+            at = numpy.searchsorted(block, wanted[begin:end])
+            numpy.minimum(at, len(block) - 1, out=at)
+            has = numpy.flatnonzero(block[at] == wanted[begin:end])
+            rows[begin + has] = first + at[has]
+        return rows
 
 
 # --- writing ------------------------------------------------------------------------------------------
@@ -281,6 +338,17 @@ def write_rows(
     return len(head)
 
 
+def _whole(data: bytes, size: int) -> int:
+    """A number of a column.
+
+    Raises:
+        ValueError: the file is shorter than it was.
+    """
+    if len(data) != size:
+        raise ValueError("an index is shorter than it was")
+    return int.from_bytes(data, "little")
+
+
 def _line(data: Any) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode() + b"\n"
 
@@ -336,96 +404,99 @@ def _source(experiment: Experiment, basis: str) -> Source:
     return Source(experiment, None, len(columns[0]), 0, columns, places)
 
 
-def find(found: Sequence[Source], keys: Any, taken: Any) -> tuple[Any, Hits]:
-    """An answer for each key, as `assign` gives them, and only the hits that it chose.
+def find(found: Sequence[Source], keys: Any, taken: Any) -> Any:
+    """An answer for each key: no answer serves two keys, nor one that is taken.
 
-    Many keys are taken in ranges: equal keys are in one range, so the ranges do not depend on each other.
+    Keys are taken in ranges, so that little is in memory at once: equal keys are in one range, so the ranges
+    do not depend on each other. Most keys are asked once; for these the first answer will do.
 
     Args:
-        found: where to look.
-        keys: as in `look_up`.
+        found: where to look, oldest first.
+        keys: first 8 bytes of each key, an array of unsigned integers; 0 fits nothing. It is overwritten:
+            the result takes its place.
         taken: origins of answers that are used already.
 
     Returns:
-        Number of the hit of each key, -1: none; and the hits.
+        Row of the answer of each key, counted through all sources; -1: none is left.
     """
     import numpy
 
-    bits = max(0, math.ceil(math.log2(max(1, len(keys)) / AT_ONCE)))
-    chosen = numpy.full(len(keys), -1, "i4")
-    parts, count = list[Hits](), 0
+    bits = min(8, max(0, math.ceil(math.log2(max(1, len(keys)) / AT_ONCE))))
+    top = keys.astype("<u8", copy=False).view("u1")[7::8] >> (8 - bits)
+    rows = keys.view("i8")
     for number in range(1 << bits):
-        own = numpy.flatnonzero(keys >> 64 - bits == number) if bits else numpy.arange(len(keys))
+        own = numpy.flatnonzero(top == number)
         some = keys[own]
-        # In order, whatever sorts or searches them is faster; of equal keys, the first are served first.
+        # In order, whatever searches them is faster; of equal keys, the first are served first.
         order = numpy.argsort(some, kind="stable")
-        own, some = own[order], some[order]
-        hits = look_up(found, some)
-        nth = assign(some, hits, taken)
-        has = numpy.flatnonzero(nth >= 0)
-        parts.append(Hits(*(column[nth[has]] for column in hits)))
-        chosen[own[has]] = numpy.arange(count, count + len(has))
-        count += len(has)
-    return chosen, Hits(*(numpy.concatenate(column) for column in zip(*parts, strict=True)))
+        rows[own[order]] = _served(found, some[order], taken)
+    return rows
+
+
+def _served(found: Sequence[Source], keys: Any, taken: Any) -> Any:
+    """Row of an answer for each of some sorted keys."""
+    import numpy
+
+    rows = numpy.full(len(keys), -1, "i8")
+    equal = keys[1:] == keys[:-1]
+    once = numpy.full(len(keys), not len(taken))
+    once[1:] &= ~equal
+    once[:-1] &= ~equal
+    left = numpy.flatnonzero(once & (keys != 0))
+    first = 0
+    for source in found:
+        with contextlib.suppress(OSError, ValueError):  # it was deleted meanwhile
+            row = source.rows_of(keys[left])
+            rows[left[row >= 0]] = row[row >= 0] + first
+            left = left[row < 0]
+        first += source.count
+    if not once.all():
+        several = numpy.flatnonzero(~once)
+        hits = look_up(found, keys[several])
+        chosen = assign(keys[several], hits, taken)
+        rows[several[chosen >= 0]] = hits.row[chosen[chosen >= 0]]
+    return rows
 
 
 def look_up(found: Sequence[Source], keys: Any) -> Hits:
-    """Answers that fit keys.
+    """All answers that fit sorted keys.
 
     Args:
         found: where to look.
-        keys: first 8 bytes of each key, an array of unsigned integers; 0 fits nothing.
+        keys: as in `find`.
     """
     import numpy
 
-    order = numpy.argsort(keys, kind="stable")
-    wanted = keys[order]
-    begin = int(numpy.searchsorted(wanted, 0, "right"))
-    order, wanted = order[begin:], wanted[begin:]
-    rows: list[tuple[Any, Any, Any, Any]] = []
-    for number, source in enumerate(found):
-        try:
+    begin = int(numpy.searchsorted(keys, 0, "right"))
+    rows: list[tuple[Any, Any, Any]] = []
+    start = 0
+    for source in found:
+        # It may have been deleted meanwhile.
+        with contextlib.suppress(OSError, ValueError):
             rows += [
-                (
-                    order[query],
-                    source.read(1, first, count)[row],
-                    number,
-                    source.read(2, first, count)[row],
-                )
-                for first, count, query, row in _joined(source, wanted)
+                (query + begin, source.read(1, first, count)[row], row + (start + first))
+                for first, count, query, row in _joined(source, keys[begin:])
             ]
-        except (OSError, ValueError):
-            continue  # it was deleted meanwhile
+        start += source.count
     if not rows:
-        empty = numpy.zeros(0, "u8")
-        return Hits(empty.astype("i8"), empty, empty.astype("i4"), empty.astype("u4"))
-    return Hits(
-        numpy.concatenate([one[0] for one in rows]),
-        numpy.concatenate([one[1] for one in rows]),
-        numpy.concatenate([numpy.full(len(one[0]), one[2], "i4") for one in rows]),
-        numpy.concatenate([one[3] for one in rows]),
-    )
+        empty = numpy.zeros(0, "i8")
+        return Hits(empty, empty.astype("u8"), empty)
+    return Hits(*(numpy.concatenate(column) for column in zip(*rows, strict=True)))
 
 
 def _joined(source: Source, wanted: Any) -> Iterator[tuple[int, int, Any, Any]]:
     """Blocks of a source with hits: first row, rows, number of the sorted key and row of each hit."""
     import numpy
 
-    for first in range(0, source.count, BLOCK):
-        count = min(BLOCK, source.count - first)
-        low, high = source.read(0, first, 1)[0], source.read(0, first + count - 1, 1)[0]
-        begin = int(numpy.searchsorted(wanted, low, "left"))
-        end = int(numpy.searchsorted(wanted, high, "right"))
-        if begin == end:
-            continue
-        block, some = source.read(0, first, count), wanted[begin:end]
+    for first, block, begin, end in source.blocks(wanted):
+        some = wanted[begin:end]
         left = numpy.searchsorted(block, some, "left")
         fits = numpy.searchsorted(block, some, "right") - left
         if not fits.any():
             continue
         query = numpy.repeat(numpy.arange(begin, end), fits)
         nth = numpy.arange(len(query)) - numpy.repeat(numpy.cumsum(fits) - fits, fits)
-        yield first, count, query, numpy.repeat(left, fits) + nth
+        yield first, len(block), query, numpy.repeat(left, fits) + nth
 
 
 def assign(keys: Any, hits: Hits, taken: Any) -> Any:
@@ -449,13 +520,54 @@ def assign(keys: Any, hits: Hits, taken: Any) -> Any:
     new = numpy.ones(len(by_key), bool)
     new[1:] = (key[1:] != key[:-1]) | (origin[1:] != origin[:-1])
     answers, answer_keys = by_key[new], key[new]
-    order = numpy.argsort(keys, kind="stable")
-    asked = keys[order]
-    nth = numpy.arange(len(asked)) - numpy.searchsorted(asked, asked, "left")
-    at = numpy.searchsorted(answer_keys, asked, "left") + nth
-    enough = at < numpy.searchsorted(answer_keys, asked, "right")
-    chosen[order[enough]] = answers[at[enough]]
+    nth = numpy.arange(len(keys)) - numpy.searchsorted(keys, keys, "left")
+    at = numpy.searchsorted(answer_keys, keys, "left") + nth
+    enough = at < numpy.searchsorted(answer_keys, keys, "right")
+    chosen[enough] = answers[at[enough]]
     return chosen
+
+
+def counts(found: Sequence[Source], rows: Any) -> dict[str, int]:
+    """Id of an experiment → rows that are of it.
+
+    Args:
+        found: the sources.
+        rows: as `find` gives them.
+    """
+    import numpy
+
+    ends = numpy.cumsum([one.count for one in found])
+    numbers = numpy.zeros(len(found), "i8")
+    for first in range(0, len(rows), AT_ONCE):
+        some = rows[first : first + AT_ONCE]
+        some = numpy.searchsorted(ends, some[some >= 0], "right")
+        numbers += numpy.bincount(some, minlength=len(found))
+    return {
+        source.experiment.id: int(number)
+        for source, number in zip(found, numbers, strict=True)
+        if number
+    }
+
+
+def answers_at(found: Sequence[Source], rows: Any) -> dict[int, tuple[Source, Place, int]]:
+    """Place among some rows → source, place and origin of the answer; those whose index is gone are left out.
+
+    Args:
+        found: the sources.
+        rows: as `find` gives them.
+    """
+    answers: dict[int, tuple[Source, Place, int]] = {}
+    start = 0
+    for source in found:
+        own = ((rows >= start) & (rows < start + source.count)).nonzero()[0]
+        if len(own):
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+                for at, (origin, place) in zip(
+                    own.tolist(), source.at((rows[own] - start).tolist()), strict=True
+                ):
+                    answers[at] = source, source.places[place], origin
+        start += source.count
+    return answers
 
 
 class Reader:

@@ -21,7 +21,7 @@ from hpcbench import plugins
 from hpcbench.data.datasets import Ranges, check_places, open_dataset, samples, total
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment import answer_index
-from hpcbench.experiment.answer_index import Hits, Reader, Source
+from hpcbench.experiment.answer_index import Place, Reader, Source
 from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.claims import REUSED, numbered_attempts_of, shard_states, take_over
 from hpcbench.experiment.layout import Experiment
@@ -62,11 +62,13 @@ class Known:
     keys: bytearray
     """The key of each sample, 32 bytes each; zeros: it has none."""
     chosen: Any
-    """Number of the hit of each sample; -1: it has to be asked."""
-    hits: Hits
-    """The hits."""
+    """Row of the answer of each sample, counted through all sources; -1: it has to be asked."""
     sources: Sequence[Source]
-    """Where the hits are."""
+    """Where the answers are."""
+
+    def key(self, place: int) -> str:
+        """The key of a sample."""
+        return self.keys[place * KEY_BYTES : (place + 1) * KEY_BYTES].hex()
 
     @property
     def count(self) -> int:
@@ -75,8 +77,7 @@ class Known:
 
     def experiments(self) -> Counter[str]:
         """Experiment → answers it gives."""
-        numbers = self.hits.source[self.chosen[self.chosen >= 0]].tolist()
-        return Counter({self.sources[one].experiment.id: n for one, n in Counter(numbers).items()})
+        return Counter(answer_index.counts(self.sources, self.chosen))
 
 
 def why_not(run_task: ResolvedRunTask, policy: Policy, *, basis: str | None) -> str:
@@ -152,10 +153,10 @@ def _known(
 
     short = {name: numpy.frombuffer(own, ">u8")[:: KEY_BYTES // 8] for name, own in keys.items()}
     whole = numpy.concatenate([*short.values()]).astype("u8")
-    chosen, hits = answer_index.find(sources, whole, numpy.array([*taken], "u8"))
+    chosen = answer_index.find(sources, whole, numpy.array([*taken], "u8"))
     at = 0
     for name, own in short.items():
-        yield name, Known(keys[name], chosen[at : at + len(own)], hits, sources)
+        yield name, Known(keys[name], chosen[at : at + len(own)], sources)
         at += len(own)
 
 
@@ -398,11 +399,13 @@ def _take_over(
         if shard.index in before or not (known.chosen[shard.start : shard.stop] >= 0).any():
             continue
         here = samples(dataset, chosen, shard.start, shard.stop, images=False)
-        answers = [
-            answer
-            for place, sample in enumerate(here, shard.start)
-            if (answer := _answer(known, place, sample, prompt, reader)) is not None
-        ]
+        there = answer_index.answers_at(known.sources, known.chosen[shard.start : shard.stop])
+        answers = []
+        for place, sample in enumerate(here):
+            if place in there:
+                key = known.key(shard.start + place)
+                if (answer := _answer(*there[place], key, sample, prompt, reader)) is not None:
+                    answers.append(answer)
         if answers:
             take_over(experiment, shard, answers)
             found.update(str(one["reused_from"]["experiment"]) for one in answers)
@@ -410,19 +413,16 @@ def _take_over(
 
 
 def _answer(
-    known: Known, place: int, sample: Sample, prompt: TaskPrompt, reader: Reader
+    source: Source,
+    there: Place,
+    origin: int,
+    key: str,
+    sample: Sample,
+    prompt: TaskPrompt,
+    reader: Reader,
 ) -> dict[str, Any] | None:
     """The answer of a sample as this experiment writes it; None: it has to be asked."""
-    hit = int(known.chosen[place])
-    if hit < 0:
-        return None
-    source = known.sources[int(known.hits.source[hit])]
-    key = known.keys[place * KEY_BYTES : (place + 1) * KEY_BYTES].hex()
-    try:
-        there = source.places[int(known.hits.place[hit])]
-    except (OSError, ValueError, LookupError, TypeError):
-        return None  # the index was damaged or replaced
-    found = reader.answer(source.experiment, there, key, int(known.hits.origin[hit]))
+    found = reader.answer(source.experiment, there, key, origin)
     if found is None:
         return None
     return {**found, "sample_id": sample.id, "prompt": prompt.name(sample)}

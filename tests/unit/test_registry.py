@@ -204,7 +204,10 @@ def test_a_key_laid_in_by_a_merge_is_reported_at_the_mapping_that_merges_it(tmp_
             "name: [\n",
             "p.yaml:2:1: expected the node content, but found '<stream end>' (close the bracket)",
         ),
-        ("name: a\n---\nname: b\n", "p.yaml:2:1: a second document begins (keep one definition in a file: remove `---`)"),
+        (
+            "name: a\n---\nname: b\n",
+            "p.yaml:2:1: a second document begins (keep one definition in a file: remove `---`)",
+        ),
     ],
 )
 def test_what_is_no_definition_is_reported_at_its_place(

@@ -595,14 +595,14 @@ def test_each_key_gets_an_answer_of_its_own(
     wanted = numpy.array([key << 61 for key in keys], "u8")
     out = {key * 10 + origin for key in range(1, 7) for origin in taken}
     with mock.patch.object(answer_index, "AT_ONCE", at_once):
-        chosen, hits = answer_index.find(found, wanted, numpy.array([*out], "u8"))
-    used = [int(hits.origin[one]) for one in chosen if one >= 0]
+        rows = answer_index.find(found, wanted, numpy.array([*out], "u8"))
+    origins = [int(one) for source in found for one in source.read(1, 0, source.count)]
+    chosen = [origins[row] if row >= 0 else None for row in rows]
+    used = [one for one in chosen if one is not None]
     assert len(used) == len(set(used))
     for key in set(keys):
         there = {key * 10 + origin for rows in given_ for one, origin in rows if one == key} - out
-        served = [
-            int(hits.origin[c]) for k, c in zip(keys, chosen, strict=True) if k == key and c >= 0
-        ]
+        served = [one for k, one in zip(keys, chosen, strict=True) if k == key and one is not None]
         assert set(served) <= there
         assert len(served) == min(keys.count(key), len(there))
 
