@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -67,6 +71,7 @@ from hpcbench.submit.reuse import (
 )
 from hpcbench.submit.reuse_forecast import forecast
 from hpcbench.worker.requests import RequestBuilder
+from tests.conftest import ROOT
 from tests.unit.portal.asking import portal_over
 from tests.unit.small import record, resolved, response, run_task, submitted, write_dataset
 
@@ -415,6 +420,44 @@ def test_a_kill_at_any_shard_is_continued(
         for one in own.values()
     ]
     assert len({(one["run_task"], one["sample"]) for one in sources if one}) == 20
+
+
+TAKES_OVER = """
+import sys
+from pathlib import Path
+from hpcbench.experiment.layout import Experiment
+from hpcbench.submit.reuse import take_over_answers
+take_over_answers(Experiment(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.campaign  # 30 processes; the test above stops at each shard within this one
+def test_processes_killed_at_any_moment_leave_each_sample_one_answer(tmp_path: Path) -> None:
+    count, chance = 800, random.Random(27)
+    plan = planned(tmp_path, count)
+    first = answered(prepared(tmp_path, plan, "aaaa", samples=count))
+    answer_index.write_index(first)
+    second, kills = prepared(tmp_path, plan, "bbbb", samples=count), 0
+    folder = second.shards_dir("rt")
+
+    def written() -> int:
+        return len([*folder.glob("*.events.jsonl")])
+
+    while reused_of(Experiment(second.path)) is None and kills < 200:
+        enough = written() + chance.randrange(1, 15)
+        words = [sys.executable, "-c", TAKES_OVER, str(second.path)]
+        with subprocess.Popen(words, cwd=ROOT) as process:
+            while process.poll() is None and written() < enough:
+                time.sleep(0.0005)
+            kills += process.poll() is None
+            process.kill()
+        assert process.returncode in (0, -9)
+    second = Experiment(second.path)
+    found = [one for _, own in answers_of(second, "rt") for one in own.values()]
+    assert kills >= 10, "it was killed at work"
+    assert len(found) == count
+    assert len({(one.reused_from or {})["sample"] for one in found}) == count
+    assert texts(second) == texts(first)
 
 
 def test_answers_without_their_events_are_no_attempt(tmp_path: Path) -> None:
