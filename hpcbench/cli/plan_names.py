@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 
 from hpcbench.errors import Problem, UserError, nearest
@@ -10,7 +11,7 @@ from hpcbench.registry.catalog import FOLDERS, Catalog
 from hpcbench.schema.definitions import ExperimentPlan
 
 
-def plan_called(given: Path, registries: Sequence[Path]) -> Path:
+def plan_called(given: PathLike[str], registries: Sequence[Path]) -> Path:
     """The file of the plan with this name; the word itself where it looks like a path.
 
     Args:
@@ -20,14 +21,15 @@ def plan_called(given: Path, registries: Sequence[Path]) -> Path:
     Raises:
         UserError: no plan answers to the word, or two do.
     """
-    if _is_path(given):
-        return given  # its reader says that it is missing
+    path = Path(given)
+    if _is_path(path):
+        return path  # its reader says that it is missing
     catalog = Catalog(registries)
-    if (found := catalog.plan_called(str(given))) is not None:
+    if (found := catalog.plan_called(path.name)) is not None:
         return found
-    close = nearest(str(given), catalog.names(FOLDERS[ExperimentPlan]))
+    close = nearest(path.name, catalog.names(FOLDERS[ExperimentPlan]))
     remedy = f"did you mean '{close}'?" if close else "check the path, or add --registry DIR"
-    raise UserError(Problem("no such file, and no plan of this name", str(given), remedy=remedy))
+    raise UserError(Problem("no such file, and no plan of this name", path.name, remedy=remedy))
 
 
 def named_plan(given: str, registries: Sequence[Path]) -> Path | None:

@@ -10,7 +10,6 @@ order; `--set` comes last.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

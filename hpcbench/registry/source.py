@@ -460,8 +460,8 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
     if kind == "missing":
         return source.problem(loc, f"key '{last}' is missing", f"add `{last}: …`")
     if kind == "string_type" and isinstance(given, bool):
-        what = f"{source.called(loc)}: YAML reads a bare yes, no, on, off, true or false as {str(given).lower()}"
-        return source.problem(loc, what, "put the word in quotes")
+        what = f"YAML reads a bare yes, no, on, off, true or false as {str(given).lower()}"
+        return source.problem(loc, f"{source.called(loc)}: {what}", "put the word in quotes")
     if kind == "string_type" and isinstance(given, (int, float)):
         return source.problem(
             loc, f"{source.called(loc)}: YAML reads {_shown(given)} as a number", "put it in quotes"

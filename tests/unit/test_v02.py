@@ -291,7 +291,8 @@ RUN_TASK = (
         ("run_tasks/other.yaml", RUN_TASK.replace("vllm}", "vllm, engine_params: [max_model_len]}"),
          "3:60: model.engine_params: must be a map: {KEY: VALUE}, not ['max_model_len']"),
         ("run_tasks/other.yaml", f"{RUN_TASK}prompt_config: no/such.json\n",
-         "6:16: {registry}/run_tasks/no/such.json: no such file (there is no folder {registry}/run_tasks/no)"),
+         "6:16: {registry}/run_tasks/no/such.json: no such file (there is no folder "
+         "{registry}/run_tasks/no)"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_at_its_place_in_the_words_of_the_document(
