@@ -28,6 +28,9 @@ THIRD: dict[str, Any] = {
 OWN: dict[str, Any] = {**THIRD, "name": "own", "ml_task": "Own"}
 """A run task whose ML task has a module of the users' own; it names no prompt."""
 
+WORDS: dict[str, Any] = {**THIRD, "name": "words", "ml_task": "Words"}
+"""The same with a module that was written to v0.2's words."""
+
 
 def hpcbench(folder: Path, *arguments: str) -> str:
     """Output of a command that ends well."""
@@ -47,10 +50,12 @@ def hpcbench(folder: Path, *arguments: str) -> str:
 
 def test_the_documents_of_v02_run_as_they_lie(tmp_path: Path) -> None:
     registry = v02_registry(tmp_path, "huggingface")
-    write(registry, "ml_tasks/own.yaml",
-          'name: Own\nentry_point: "my_project.tasks.own"\nsupported_metrics: ["anls"]\n'
-          f"custom_packages:\n  - {{name: my-project, source: {own_package(tmp_path)}}}\n")  # fmt: skip
-    more = json.dumps([THIRD, OWN], ensure_ascii=False)
+    source = own_package(tmp_path)
+    for name in ("own", "words"):
+        write(registry, f"ml_tasks/{name}.yaml",
+              f'name: {name.title()}\nentry_point: "my_project.tasks.{name}"\nsupported_metrics: ["anls"]\n'
+              f"custom_packages:\n  - {{name: my-project, source: {source}}}\n")  # fmt: skip
+    more = json.dumps([THIRD, OWN, WORDS], ensure_ascii=False)
     printed = hpcbench(
         tmp_path, "submit", str(registry / "experiments/benchmark_2025.yaml"),
         # vLLM is not here: the tiny model's own engine takes its place.
@@ -63,17 +68,19 @@ def test_the_documents_of_v02_run_as_they_lie(tmp_path: Path) -> None:
     tables = json.loads(experiment.metrics_file.read_text())["run_tasks"]
     assert {name: sorted(one["metrics"]) for name, one in tables.items()} == {
         "qwen_docvqa_ru": ["anls"], "llava_docvqa_ru": ["anls", "cer"], NAME: ["anls"], "own": ["anls"],
+        "words": ["anls"],
     }  # fmt: skip
-    prompts = {**dict.fromkeys(tables, "vqa_short_ru"), "own": "none"}
+    prompts = {**dict.fromkeys(tables, "vqa_short_ru"), "own": "none", "words": "none"}
     assert experiment.manifest["prompts"] == prompts
     assert "Ответь" in (experiment.resolved.run_tasks[0].prompt.user or "")
     assert NAME in (experiment.report_dir / "report.md").read_text()
     assert NAME in hpcbench(tmp_path, "status")
     assert NAME in hpcbench(tmp_path, "export", "--format", "csv", "--run-task", NAME)
     assert NAME in hpcbench(tmp_path, "report", "--json")
-    assert tables["own"]["ok"] == len(QUESTIONS)
-    answers = [one for _, shard in answers_of(experiment, "own") for one in shard.values()]
-    assert any(one.text for one in answers)
+    for name in ("own", "words"):
+        assert tables[name]["ok"] == len(QUESTIONS)
+        answers = [one for _, shard in answers_of(experiment, name) for one in shard.values()]
+        assert any(one.text for one in answers)
     again = hpcbench(tmp_path, "submit", str(registry / "experiments/benchmark_2025.yaml"), "--dry-run",
                      "--registry", str(registry), "--set", f"+run_tasks={json.dumps([OWN])}")  # fmt: skip
     assert "asks all samples of own: module 'my_project.tasks.own' decides what is asked" in again

@@ -47,6 +47,49 @@ def v02_registry(folder: Path, engine: str = "vllm") -> Path:
     return registry
 
 
+WORDS = '''
+"""A task as v0.2 plans it: a package with __main__; a client with a semaphore of CONCURRENCY, the key in
+X-API-Key, the parameters in model_params; id, prediction and ground_truth by commas."""
+import asyncio, base64, csv, json, os, urllib.request
+
+task = json.load(open("run_task.json", encoding="utf-8"))
+MODEL = task["model"]
+
+
+def post(item):
+    with open(item["image_path"], "rb") as file:
+        page = "data:image/png;base64," + base64.b64encode(file.read()).decode()
+    question = item["user_prompt"] or item["metadata"]["question"]
+    content = [{"type": "text", "text": question}, {"type": "image_url", "image_url": {"url": page}}]
+    body = {"model": MODEL["name"], "messages": [{"role": "user", "content": content}],
+            "model_params": {"max_tokens": 4, "temperature": 0}}
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
+        {"X-API-Key": os.environ["AUTH_TOKEN"], "Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        found = json.load(answer)
+    assert found["usage"]["completion_tokens"] <= 4, "model_params reach the model"
+    return found["choices"][0]["message"]["content"]
+
+
+async def main():
+    free = asyncio.Semaphore(int(os.environ["CONCURRENCY"]))
+
+    async def one(item):
+        async with free:
+            return item["id"], await asyncio.to_thread(post, item), ""
+
+    rows = await asyncio.gather(*map(one, task["items"]))
+    with open("answers.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("id", "prediction", "ground_truth"), *rows])
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+'''
+"""What v0.2 leaves open is hpcbench's: `run_task.json`, and the address, `OPENAI_BASE_URL`."""
+
+
 def write(registry: Path, name: str, text: str) -> Path:
     """A document by its path below a registry."""
     path = registry / name
@@ -63,11 +106,13 @@ def own_module() -> str:
 
 
 def own_package(folder: Path, module: str | None = None) -> str:
-    """A git repository with a package whose module answers samples; its address as v0.2 writes it."""
+    """A git repository with a package whose modules answer samples; its address as v0.2 writes it."""
     work = folder / "my-project"
     write(work, "my_project/__init__.py", "")
     write(work, "my_project/tasks/__init__.py", "")
     write(work, "my_project/tasks/own.py", own_module() if module is None else module)
+    write(work, "my_project/tasks/words/__init__.py", "")
+    write(work, "my_project/tasks/words/__main__.py", WORDS)
     write(work, "pyproject.toml",
           '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
           '[project]\nname = "my-project"\nversion = "1.0"\n'
