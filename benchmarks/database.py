@@ -7,10 +7,13 @@ each kind, at places all over the tables. Prints rows a second of both, their ra
 slowest page. Goals: at least 20,000 rows a second, pages below 100 ms.
 
     python benchmarks/database.py [--rows 10000000] [--url postgresql://…]
-    python benchmarks/database.py --values 5000
+    python benchmarks/database.py --values 5000 [--alone]
 
 With --values it measures the portal's page Metrics instead, on so many experiments of 100 run tasks with 20
 figures each, of which 4 are metrics: 25 pages of each kind, one after the other.
+
+With --alone, for root, client and server have a processor to themselves while pages are read (the scheduling
+class SCHED_RR), however much else runs: the times are then those of a machine without other work.
 
 Without --url it starts a PostgreSQL (Debian: postgresql), with fsync off. With --url it uses one that is
 there, and removes its schemas `hpcbench` and `bare` first.
@@ -21,6 +24,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import re
 import statistics
@@ -225,7 +229,9 @@ LISTS: Mapping[str, list[str]] = {
 """Page of a metric → words of its search."""
 
 
-async def metric_pages(address: Address, experiments: int) -> dict[str, tuple[float, float]]:
+async def metric_pages(
+    address: Address, experiments: int, *, alone: bool
+) -> dict[str, tuple[float, float]]:
     """Page of a metric → its median and slowest time, ms."""
     found = {}
     async with place.opened(address) as engine, engine.connect() as connection:
@@ -233,6 +239,9 @@ async def metric_pages(address: Address, experiments: int) -> dict[str, tuple[fl
         for statement in VALUES.replace("$1", str(experiments)).split(";"):
             await raw.execute(statement)
         await raw.execute("ANALYZE")
+        if alone:
+            for process in (0, await raw.fetchval("SELECT pg_backend_pid()")):
+                os.sched_setscheduler(process, os.SCHED_RR, os.sched_param(1))
         for name, words in LISTS.items():
             times, after = list[float](), None
             for _ in range(25):
@@ -252,6 +261,9 @@ def main() -> None:
     options.add_argument(
         "--values", type=int, help="only pages of a metric, of so many experiments"
     )
+    options.add_argument(
+        "--alone", action="store_true", help="with --values: a processor of our own"
+    )
     given = options.parse_args()
     with (
         nullcontext(given.url) if given.url else postgresql() as url,
@@ -266,7 +278,7 @@ def main() -> None:
             asyncio.run(_clear(url))
         asyncio.run(place.init(address))
         if given.values:
-            _tell_pages(asyncio.run(metric_pages(address, given.values)), 25)
+            _tell_pages(asyncio.run(metric_pages(address, given.values, alone=given.alone)), 25)
             return
         found = campaign(Path(folder), given.rows, address)
     copied = found.answers * EACH
