@@ -63,8 +63,14 @@ class Checks:
         self.prompts = PromptChecks(catalog, self.plugins, self.found)
         self.agents = AgentChecks(self.plugins, self.models, self.found)
 
-    def definition(self, definition: Definition, source: Source) -> None:
-        """A definition by itself: its plugin, options, package, secrets, and the requirements of prod."""
+    def definition(self, definition: Definition, source: Source, loc: Loc = ()) -> None:
+        """A definition by itself: its plugin, options, package, secrets, and the requirements of prod.
+
+        Args:
+            definition: the definition.
+            source: its file.
+            loc: its place there, of a prompt inside another definition.
+        """
         if not self.found.first(type(definition), definition.name):
             return
         if isinstance(definition, MLTask):
@@ -97,7 +103,7 @@ class Checks:
                 what = f"metric '{definition.name}' reads no answer, so it scores in no image"
                 self.found.say(source, ("image",), what, "remove `image`")
         elif isinstance(definition, Prompt):
-            self.prompts.prompt(definition, source)
+            self.prompts.prompt(definition, source, loc)
         elif isinstance(definition, Report):
             plugin = self.plugins.plugin(
                 "reports", definition.plugin, source, ("plugin",), definition.package

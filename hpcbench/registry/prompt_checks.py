@@ -31,17 +31,17 @@ class PromptChecks:
         self._conditions: dict[tuple[str, str], Problem] = {}
         """Prompt and a name in its conditions → the problem to report if no other dataset has the name."""
 
-    def prompt(self, prompt: Prompt, source: Source) -> None:
-        """Check a prompt's definition with its strategy."""
+    def prompt(self, prompt: Prompt, source: Source, loc: Loc = ()) -> None:
+        """Check a prompt's definition, at its place in a file, with its strategy."""
         plugin = self.plugins.plugin(
-            "prompts", prompt.strategy, source, ("strategy",), prompt.package
+            "prompts", prompt.strategy, source, (*loc, "strategy"), prompt.package
         )
-        self.plugins.options(plugin, prompt.options, source, ("options",))
+        self.plugins.options(plugin, prompt.options, source, (*loc, "options"))
         if plugin is None:
             return
         if prompt.user is None and not prompt.prompts:
             if prompt.collection is None:
-                self.found.say(source, (), "a prompt needs 'user', 'prompts' or 'collection'")
+                self.found.say(source, loc, "a prompt needs 'user', 'prompts' or 'collection'")
             return
         spec = PromptSpec(
             prompt.user, prompt.system, prompt.prompts, prompt.examples, options=prompt.options
@@ -57,10 +57,10 @@ class PromptChecks:
                     if prompt.collection is None
                     else "collection"
                 )
-                self.found.say(source, (key,), problem.message, problem.remedy)
+                self.found.say(source, (*loc, key), problem.message, problem.remedy)
             return
         except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
-            self.found.say(source, ("strategy",), failed(prompt.strategy, error))
+            self.found.say(source, (*loc, "strategy"), failed(prompt.strategy, error))
             return
         self._strategies[prompt.name] = plugin
 

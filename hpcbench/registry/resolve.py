@@ -822,7 +822,7 @@ class _Resolver:
         placed: Definition = with_absolute_paths(definition, source)
         if isinstance(placed, Prompt):
             placed = self._with_collection(placed, source, loc)
-        self.checks.definition(placed, source)
+        self.checks.definition(placed, source, loc)
         if isinstance(placed, Model):
             placed = self._image(_with_template(placed), source, ("image",))
         if isinstance(placed, Metric | MLTask) and placed.image and not is_reference(placed.image):

@@ -458,6 +458,7 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
         at_key = loc[-1:] == detail["loc"][-1:]  # false if a merge added the key
         return source.problem(loc, f"unknown key '{last}'", remedy, at_key=at_key)
     if kind == "missing":
+        last = str(source.as_written((*loc, last))[-1])
         return source.problem(loc, f"key '{last}' is missing", f"add `{last}: …`")
     if kind == "string_type" and isinstance(given, bool):
         what = f"YAML reads a bare yes, no, on, off, true or false as {str(given).lower()}"

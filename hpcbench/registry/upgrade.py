@@ -170,6 +170,9 @@ class _Translation:
         """The definition at a place."""
         for old, new in _RENAMED.get(kind, {}).items():
             self.move((*loc, old), (*loc, new))
+            absent: Loc = (*loc, new)
+            if not self.has(absent):
+                self.source.written[absent] = (*loc, old)
         steps: Mapping[str, Callable[[Loc], None]] = {
             "ml_tasks": self._ml_task, "run_tasks": self._run_task, "experiments": self._plan,
             "datasets": self._dataset, "metrics": self._class, "reports": self._class,
@@ -229,7 +232,7 @@ class _Translation:
     def _environment(self, loc: Loc) -> None:
         """`environment: {entry_point, default_packages}`."""
         at = (*loc, "environment")
-        if not isinstance(self.get(at), dict):
+        if not self._is_map(at, "{entry_point, default_packages}"):
             return
         self.move((*at, "entry_point"), (*loc, "plugin"))
         self.extend((*at, "default_packages"), (*loc, "required_packages"))
@@ -240,7 +243,7 @@ class _Translation:
     def _dataset_interface(self, loc: Loc) -> None:
         """`dataset_interface: {type, required_fields}`."""
         at = (*loc, "dataset_interface")
-        if not isinstance(self.get(at), dict):
+        if not self._is_map(at, "{type, required_fields}"):
             return
         self.move((*at, "type"), (*loc, "iterator"))
         self._iterator((*loc, "iterator"))
@@ -517,6 +520,14 @@ class _Translation:
             for marks in (self.source.marks, self.source.key_marks):
                 _move(marks, (*old, index), place)
         self.drop(old)
+
+    def _is_map(self, at: Loc, form: str) -> bool:
+        """Whether there is a map; another value is refused."""
+        value = self.get(at)
+        if self.has(at) and not isinstance(value, dict):
+            self.say(at, f"{at[-1]}: must be a map: {form}, not {value!r:.60}")
+            self.drop(at)
+        return isinstance(value, dict)
 
     def _rest(self, at: Loc, remedy: str) -> None:
         """Refuse all that is left of a map, and remove the map."""

@@ -55,6 +55,9 @@ def complaint(detail: Mapping[str, Any]) -> str:
     kind = detail["type"]
     if kind in KINDS:
         return f"must be {KINDS[kind]}"
+    if kind == "union_tag_invalid":
+        ctx = detail["ctx"]
+        return f"{ctx['discriminator']} must be {ctx['expected_tags']}"
     if kind == "string_pattern_mismatch":
         pattern = detail.get("ctx", {}).get("pattern", "")
         return f"must be {FORMS[pattern]}" if pattern in FORMS else "has an invalid form"

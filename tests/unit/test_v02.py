@@ -290,6 +290,16 @@ RUN_TASK = (
          "3:76: model.engine_params.max_model_len: must be a whole number, not '4k'"),
         ("run_tasks/other.yaml", RUN_TASK.replace("vllm}", "vllm, engine_params: [max_model_len]}"),
          "3:60: model.engine_params: must be a map: {KEY: VALUE}, not ['max_model_len']"),
+        ("ml_tasks/vqa.yaml", "name: VQA\nsupported_metrics: [anls, cer]\n",
+         "1:1: key 'entry_point' is missing (add `entry_point: …`)"),
+        ("ml_tasks/vqa.yaml", "name: VQA\nentry_point: tasks.vqa\nenvironment: python\n",
+         "3:1: environment: must be a map: {entry_point, default_packages}, not 'python'"),
+        ("run_tasks/other.yaml", f"{RUN_TASK}custom_packages: [{{name: x, source: {{svn: {{url: a}}}}}}]\n",
+         "6:37: custom_packages.0.source: 'type' must be 'local', 'git', 'pypi', 'requirement', not "
+         "{'url': 'a', 'type': 'svn'}"),
+        ("run_tasks/other.yaml", f"{RUN_TASK}prompt_config: {{user_prompt: '{{{{ question'}}\n",
+         "6:16: the prompt is not a valid Jinja2 template: unexpected end of template, expected 'end of "
+         "print statement'."),
         ("run_tasks/other.yaml", f"{RUN_TASK}prompt_config: no/such.json\n",
          "6:16: {registry}/run_tasks/no/such.json: no such file (there is no folder "
          "{registry}/run_tasks/no)"),
