@@ -87,7 +87,7 @@ async def main():
 if __name__ == "__main__":
     asyncio.run(main())
 '''
-"""What v0.2 leaves open is hpcbench's: `run_task.json`, and the address, `OPENAI_BASE_URL`."""
+"""v0.2 leaves two things open, which are of hpcbench: `run_task.json`, and the address, `OPENAI_BASE_URL`."""
 
 
 def write(registry: Path, name: str, text: str) -> Path:
