@@ -185,14 +185,15 @@ def test_an_experiment_runs_in_the_image_of_the_cpu_recipe(
     assert labels["org.opencontainers.image.title"] == "hpcbench hf-cpu"
 
 
+@pytest.mark.slurm
 @pytest.mark.campaign  # it downloads and packs 300 MB
 def test_metrics_score_in_the_image_of_the_evaluation_recipe(
-    user: User, image: str, base: str, folder: Path
+    slurm_user: User, base: str, folder: Path
 ) -> None:
     """The image that `evaluation: {image: evaluation}` names, built from this repository's recipe."""
+    user = slurm_user
     _, mounts, env = pip_here()
     dockerfile = folder / "images/evaluation/Dockerfile"
-    user.init(insecure_registry=image.removeprefix("docker://").partition("/")[0])
     user.at_site(build_args={"BASE": base}, build_binds=mounts, build_env=env)
     (built,) = user.json("images", "build", dockerfile, timeout=LONGEST)
     for name in ("anls", "bleu"):
@@ -213,6 +214,21 @@ def test_metrics_score_in_the_image_of_the_evaluation_recipe(
     values = {row["metric"]: row["value"] for row in json.loads(done.stdout)["rows"]}
     assert values["anls"] == values["anls_there"] and 0 < values["anls"] < 1
     assert values["bleu"] == values["bleu_there"]
+
+    run_task = {"name": "x", "ml_task": "vqa", "model": "tiny-vlm", "limit": 8, "dataset": "demo_vqa",
+                "prompt": "demo_vqa", "metrics": ["anls", "bleu", "exact_match"]}  # fmt: skip
+    scored = {}
+    for name, more in {"there": {"evaluation": {"image": "evaluation"}}, "here": {}}.items():
+        experiment = user.submit(user.plan(name, [run_task], **more), "--fresh")
+        now = user.wait(experiment)
+        assert now["state"] == "done", now
+        path = user.experiment(experiment)
+        scored[name] = json.loads((path / "metrics.json").read_text())["run_tasks"]["x"]["metrics"]
+        environments = json.loads((path / "manifest.json").read_text())["environments"].values()
+        digests = [one["digest"] for one in environments]
+        assert (built["digest"] in digests) is (name == "there")
+    assert scored["there"] == scored["here"]
+    assert scored["there"]["anls"]["n"] == 8
     code = "import hpcbench; print(hpcbench.__file__)"  # only by hpcbench's own mount
     argv = ["apptainer", "-q", "exec", "--containall", str(built["path"]), "python3", "-c", code]
     assert user.lab.run_as_user(argv).returncode != 0
