@@ -1,7 +1,7 @@
 """First step of a job: submitit, with a folder of pickles that only the submitter can have written.
 
-Slurm calls `python -m hpcbench.submit.job_start -u -m submitit.core._submit FOLDER`: submitit writes all that
-follows the module's name. A pickle is code, and where colleagues may rename entries of an experiment's
+Slurm, or the local executor, calls `python -m hpcbench.submit.job_start -u -m submitit.core._submit FOLDER`:
+submitit writes all that follows the module's name. A pickle is code, and where colleagues may rename entries of an experiment's
 folder, FOLDER may be another folder by now.
 """
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import time
@@ -112,7 +113,9 @@ class Supervisor:
         """Run all elements, earlier parts first where the limits allow it, and wait for them."""
         import submitit
 
-        executor = submitit.AutoExecutor(self._jobs_dir, cluster="local")
+        # As in Slurm's jobs; see `job_start`. AutoExecutor would read the metadata of all installed packages.
+        python = f"{shlex.quote(sys.executable)} -u -m hpcbench.submit.job_start"
+        executor = submitit.LocalExecutor(self._jobs_dir, python=python)
         executor.update_parameters(timeout_min=YEAR_MINUTES, stderr_to_stdout=True)
         while any(part.waiting for part in parts) or self._jobs:
             for job in [job for job in self._jobs if job.done()]:
