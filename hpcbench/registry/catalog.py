@@ -126,6 +126,7 @@ class Catalog:
         self._titles: dict[str, dict[str, str]] = {}
         self._unread: dict[str, list[Problem]] = {}
         self._answers: dict[tuple[str, Callable[[str], str]], dict[str, list[str]]] = {}
+        self._keys: dict[tuple[str, str], str | None] = {}
 
     def names(self, kind: str) -> list[str]:
         """Names of all definitions of a kind, as they are written in them."""
@@ -255,6 +256,12 @@ class Catalog:
         return read(path) if text is None else parse(path, text)
 
     def _key(self, kind: str, name: str, asked: tuple[Source, Loc] | None) -> str | None:
+        """See `key`."""
+        if (kind, name) not in self._keys:  # a check of a plan asks for each name hundreds of times
+            self._keys[kind, name] = self._searched(kind, name, asked)
+        return self._keys[kind, name]
+
+    def _searched(self, kind: str, name: str, asked: tuple[Source, Loc] | None) -> str | None:
         """See `key`."""
         for form in (spelling, case_blind):
             found = self._answering(kind, form).get(form(name), [])
