@@ -13,7 +13,10 @@ server's own lateness against its schedule is no error of a client and is printe
 in which it was late by more than 2 ms (p99) says that others took the machine's cores, and is measured again,
 three times at most.
 
-    python benchmarks/timing_truth.py [--rounds 5]
+CPU is that of each further text: what the same requests take with one text only is that of a request, and is
+printed beside it.
+
+    python benchmarks/timing_truth.py [--rounds 5] [--texts 75] [--streams 1 64]
 """
 
 from __future__ import annotations
@@ -42,9 +45,8 @@ from hpcbench.inference.client_health import Health  # noqa: E402
 from hpcbench.inference.load_driver import drive  # noqa: E402
 from hpcbench.schema.records import Message, Request  # noqa: E402
 
-FIRST, GAP, TOKENS = 0.2, 0.02, 75
+FIRST, GAP = 0.2, 0.02
 QUIET_MS, TRIES = 2.0, 3
-STREAMS = (1, 64)
 
 Seen = dict[str, tuple[list[int], float | None]]
 """Seed → when each text came, and the answer's TPOT in ms."""
@@ -54,21 +56,31 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    print(f"first text after {FIRST} s, {TOKENS} texts {GAP * 1e3:g} ms apart, {rounds} rounds")
-    print("errors in ms (median over rounds); CPU of the client in µs for each text")
+    parser.add_argument("--texts", type=int, default=75)
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 64])
+    args = parser.parse_args()
+    rounds, texts = args.rounds, args.texts
+    print(
+        f"first text after {FIRST} s, {texts} texts {GAP * 1e3:g} ms apart, {rounds} rounds, ",
+        end="",
+    )
+    print(f"load of the machine {os.getloadavg()[0]:.1f}")
+    print(
+        "errors in ms (median over rounds); CPU of the client in µs for each text, and each request"
+    )
     print(
         f"{'streams':>8} {'pace':>8} {'client':>9} {'TTFT p50':>9} {'TTFT p99':>9} {'text p50':>9} "
-        f"{'text p99':>9} {'TPOT p99':>9} {'CPU':>5} {'late p99':>9} {'lag p99':>8} {'quiet':>6}"
+        f"{'text p99':>9} {'TPOT p99':>9} {'text':>5} {'request':>8} {'late p99':>9} {'lag p99':>8} "
+        f"{'quiet':>6}"
     )
     for in_step in (False, True):
-        with serving(in_step) as socket:
-            for streams in STREAMS:
-                compare(socket, streams, in_step, rounds)
+        with serving(in_step, texts) as socket, serving(in_step, 1) as short:
+            for streams in args.streams:
+                compare(socket, short, streams, in_step, rounds, texts)
 
 
-def compare(socket: str, streams: int, in_step: bool, rounds: int) -> None:
-    """All clients in turns."""
+def compare(socket: str, short: str, streams: int, in_step: bool, rounds: int, texts: int) -> None:
+    """All clients in turns; the server on the socket `short` sends one text."""
     found: dict[str, list[dict[str, float]]] = {client: [] for client in CLIENTS}
     for _ in range(rounds):
         for client in CLIENTS:
@@ -76,7 +88,10 @@ def compare(socket: str, streams: int, in_step: bool, rounds: int) -> None:
             rows = [next(tries)]
             while rows[-1]["late_p99"] > QUIET_MS and (row := next(tries, None)):
                 rows.append(row)
-            found[client].append(min(rows, key=lambda row: row["late_p99"]))
+            row = min(rows, key=lambda row: row["late_p99"])
+            row["request"] = measure(client, short, streams)["cpu"]
+            row["text"] = (row["cpu"] - row["request"]) / (texts - 1)
+            found[client].append(row)
     pace = "in step" if in_step else "own"
     quiet = sum(row["late_p99"] <= QUIET_MS for rows in found.values() for row in rows)
     for client, rows in found.items():
@@ -84,19 +99,19 @@ def compare(socket: str, streams: int, in_step: bool, rounds: int) -> None:
         print(
             f"{streams:>8} {pace:>8} {client:>9} {mid['ttft_p50']:>9.3f} {mid['ttft_p99']:>9.3f} "
             f"{mid['text_p50']:>9.3f} {mid['text_p99']:>9.3f} {mid['tpot_p99']:>9.4f} "
-            f"{mid['cpu']:>5.0f} {mid['late_p99']:>9.3f} {mid['lag_p99']:>8.2f} "
+            f"{mid['text']:>5.1f} {mid['request']:>8.0f} {mid['late_p99']:>9.3f} {mid['lag_p99']:>8.2f} "
             f"{quiet:>4}/{len(CLIENTS) * rounds}",
             flush=True,
         )
 
 
 @contextmanager
-def serving(in_step: bool) -> Iterator[str]:
+def serving(in_step: bool, texts: int) -> Iterator[str]:
     """The server, while it is needed; gives its socket."""
     with tempfile.TemporaryDirectory(prefix="hb") as folder:
         socket = Path(folder) / "s"
         argv = [sys.executable, "-m", "tests.light_server", "--uds", str(socket)]
-        argv += ["--first", str(FIRST), "--gap", str(GAP), "--tokens", str(TOKENS)]
+        argv += ["--first", str(FIRST), "--gap", str(GAP), "--tokens", str(texts)]
         argv += ["--in-step"] if in_step else []
         with subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(ROOT)}) as server:
             try:
@@ -129,7 +144,7 @@ def measure(client: str, socket: str, streams: int) -> dict[str, float]:
         "tpot_p99": share(tpot, 0.99),
         "late_p99": share(late, 0.99),
         "lag_p99": health.lag_ms(0.99) if health else float("nan"),
-        "cpu": cpu / count / TOKENS * 1e6,
+        "cpu": cpu / count * 1e6,
     }
 
 
@@ -140,7 +155,7 @@ def share(values: list[float], part: float) -> float:
 
 def between(texts: list[int]) -> float:
     """Mean time between texts, ms."""
-    return (texts[-1] - texts[0]) / 1e6 / (len(texts) - 1)
+    return (texts[-1] - texts[0]) / 1e6 / max(1, len(texts) - 1)
 
 
 async def bare(socket: str, streams: int, count: int) -> tuple[Seen, Health | None]:

@@ -48,9 +48,13 @@ class EventParser:
             and block[:6] == b"data: "
             and block[-1:] == b"\n"
             and b"\r" not in block
-            and not self._rest
-            and not self._data
+            and self.between
         )
+
+    @property
+    def between(self) -> bool:
+        """Whether the next block begins an event."""
+        return not self._rest and not self._data
 
 
 def plain(block: bytes) -> str:

@@ -59,8 +59,8 @@ class Answer:
         if message.error_message:
             self._body, self.ended_at = self._error(message), now
 
-    async def blocks(self) -> AsyncIterator[tuple[int, bytes]]:
-        """Chunks of JSON with the arrival of each; raises Broken or asyncio.TimeoutError."""
+    async def blocks(self) -> AsyncIterator[list[tuple[int, bytes]]]:
+        """Chunks of JSON with their arrival, a message at a time; raises Broken or asyncio.TimeoutError."""
         while self.ended_at is None:
             now, message = await self._next()
             if message is None:
@@ -70,14 +70,18 @@ class Answer:
             response = message.infer_response
             if FINAL in response.parameters:
                 self.ended_at = now
-            for raw in response.raw_output_contents:
-                for element in elements_of(raw):
-                    yield now, bytes(element)
+            yield [
+                (now, bytes(element))
+                for raw in response.raw_output_contents
+                for element in elements_of(raw)
+            ]
         await self._next()  # gRPC's own end: a call that is left before it counts as cancelled
 
     async def read(self) -> bytes:
         """The whole body; for an error, it is OpenAI's JSON."""
-        return self._body or b"".join([data async for _, data in self.blocks()])
+        return self._body or b"".join(
+            [data async for blocks in self.blocks() for _, data in blocks]
+        )
 
     async def _next(self) -> tuple[int, Any]:
         """The next message, None at the end, and when it came."""

@@ -17,7 +17,7 @@ from typing import cast
 _WRITE_BYTES = 2**18  # written at once, so that a large body does not block the loop
 _READ_BYTES = 2**18
 _LONGEST_HEAD = 2**16
-_BLOCKS = 16  # that wait for their reader: waking it for each costs more than the block itself
+_BLOCKS = 64  # that wait for their reader: waking it for each costs more than the block itself
 
 
 class NotConnected(ConnectionError):
@@ -50,9 +50,19 @@ class Incoming:
         self._rest = b""
         self._left: int | None = None  # bytes of body or chunk to come; None: until the end
         self._chunked = self._after_chunk = self._trailers = False
+        self._between = False  # whether the next byte begins a chunk
 
     def feed(self, now: int, data: bytes) -> None:
         """Parse data that arrived at `now`; raises ValueError if it is no HTTP."""
+        if self._between and self.size:
+            # Mostly one whole chunk, as engines write an event.
+            end, size = data.find(b"\r\n", 0, 9), len(data)
+            if end > 0 and data[-2:] == b"\r\n" and data[:end].isalnum():
+                length = int(data[:end], 16)
+                if length == size - end - 4 > 0:
+                    self.size += length
+                    self.blocks.append((now, data[end + 2 : -2]))
+                    return
         if self.head_at is None:
             data = self._rest + data
             self._rest = b""
@@ -75,6 +85,8 @@ class Incoming:
             self.blocks.append((now, body))
         if self._left == 0 and not self._chunked:
             self.ended_at = now
+        inside = self._left or self._rest or self._after_chunk or self._trailers
+        self._between = self._chunked and not inside
 
     def end(self, now: int) -> None:
         """Record the end of the connection, which ends an answer without a length."""
@@ -110,11 +122,6 @@ class Incoming:
 
     def _unchunk(self, data: bytes) -> bytes:
         """The bytes of all (parts of) chunks in `data`."""
-        if not (self._left or self._rest or self._after_chunk or self._trailers):
-            size, _, rest = data.partition(b"\r\n")
-            # one whole chunk, as engines write an event: nothing is left over
-            if rest[-2:] == b"\r\n" and size.isalnum() and int(size, 16) == len(rest) - 2 > 0:
-                return rest[:-2]
         data = self._rest + data
         self._rest = b""
         parts, at = [], 0
@@ -312,15 +319,14 @@ class Answer:
         """Bytes of the body so far."""
         return self._incoming.size
 
-    async def blocks(self) -> AsyncIterator[tuple[int, bytes]]:
-        """The body with the arrival of each block; raises Broken or asyncio.TimeoutError."""
+    async def blocks(self) -> AsyncIterator[list[tuple[int, bytes]]]:
+        """The body with the arrival of each block, some at a time; raises Broken or asyncio.TimeoutError."""
         while blocks := await self._connection.more(self._incoming):
-            for block in blocks:
-                yield block
+            yield blocks
 
     async def read(self) -> bytes:
         """The whole body."""
-        return b"".join([data async for _, data in self.blocks()])
+        return b"".join([data async for blocks in self.blocks() for _, data in blocks])
 
 
 class WholeAnswer(Answer):
@@ -330,9 +336,9 @@ class WholeAnswer(Answer):
         super().__init__(answer._connection, answer._incoming)
         self._body = body
 
-    async def blocks(self) -> AsyncIterator[tuple[int, bytes]]:
+    async def blocks(self) -> AsyncIterator[list[tuple[int, bytes]]]:
         """The body in one block."""
-        yield self.ended_at or self.head_at, self._body
+        yield [(self.ended_at or self.head_at, self._body)]
 
 
 class Connections:

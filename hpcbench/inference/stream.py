@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpcbench.event_stream import EventParser, as_object, plain
+from hpcbench.event_stream import EventParser, as_object
+from hpcbench.inference.chunk_form import USAGE, ChunkForm, form_of
 from hpcbench.schema.records import Outcome, ToolCall
 
 _OUTCOMES: Mapping[str | None, Outcome] = {
@@ -14,7 +15,8 @@ _OUTCOMES: Mapping[str | None, Outcome] = {
     "repetition": "truncated",  # vLLM's: its rule against loops
     "content_filter": "refused",
 }
-_USAGE = ("prompt_tokens", "completion_tokens")
+_TRIES = 8
+"""So often the form of an answer's chunks is looked for: a server whose chunks all differ has none."""
 
 
 class Stream:
@@ -37,13 +39,34 @@ class Stream:
         self._calls: dict[int, dict[str, str]] = {}
         """Tool calls by their place: id, name and arguments so far."""
         self._events = EventParser()
+        self._form: ChunkForm | None = None
+        self._tries = _TRIES
 
     def take(self, now: int, block: bytes) -> None:
         """Parse data that arrived at `now`; raises ValueError if an event is no JSON object."""
-        events = self._events
-        for event in (plain(block),) if events.expects_plain(block) else events.feed(block):
+        form, begin = self._form, 0
+        if form is not None and self._events.between:
+            texts = self._thoughts if form.thought else self._texts
+            while (found := form.read(block, begin)) is not None:
+                text, usage, begin = found
+                texts.append(text)
+                self.chunks.append(now)
+                self._tokens.append(usage and usage["completion_tokens"])
+                self._usage = usage or self._usage
+                if begin == len(block):
+                    return
+            block = block[begin:]
+        if self._tries and self._events.between and self.error is None:
+            self._learn(block)
+        for event in self._events.feed(block):
             if event != "[DONE]":
                 self.take_chunk(now, event)
+
+    def _learn(self, block: bytes) -> None:
+        """Look for the form of the event that a block begins with, unless it is the known one."""
+        if self._form is None or not block.startswith(self._form.before):
+            self._tries -= 1
+            self._form = form_of(block) or self._form
 
     def take_chunk(self, now: int, text: str | bytes) -> None:
         """Parse one chunk, or a whole answer of a server that does not stream."""
@@ -55,6 +78,7 @@ class Stream:
         if chunk.get("error"):
             error = chunk["error"]
             self.error = error if isinstance(error, Mapping) else {"message": str(error)}
+            self._form = None
             return
         usage = chunk.get("usage")
         if usage:
@@ -124,7 +148,7 @@ class Stream:
         """The server's last count of tokens."""
         if not self._usage:
             return None
-        return {name: n for name in _USAGE if isinstance(n := self._usage.get(name), int)}
+        return {name: n for name in USAGE if isinstance(n := self._usage.get(name), int)}
 
     @property
     def outcome(self) -> Outcome | None:
