@@ -5,9 +5,9 @@ direct route; through the wrapper (`proxied`); to the engine's own socket as if 
 (`engine`); from a bare aiohttp loop to that socket (`bare`); and from that loop through a relay that copies
 bytes and does nothing else (`copied`), which says what any hop costs here, since client and hop take
 processor time from an engine that would use every core. One request at a time, the ways alternate with every
-document,
-bodies made before as `drive` makes them ahead of their turn; the ratio of documents a second comes with a
-bootstrap interval over the pairs. Many at a time, through `drive`, the ways alternate with every round of all
+document, bodies made before as `drive` makes them ahead of their turn; the ratio of documents a second comes
+with a bootstrap interval over the pairs, and beside it the median pair, which other work on the machine moves
+less. Many at a time, through `drive`, the ways alternate with every round of all
 documents, and the CPU time of each process is shown, too. Then vLLM's offline `LLM.chat` reads the same
 documents (not with `--no-offline`). Figures depend on the machine and on what else runs there.
 
@@ -24,7 +24,6 @@ import argparse
 import asyncio
 import json
 import os
-import random
 import statistics
 import subprocess
 import sys
@@ -35,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from pairs import bootstrap, median_interval
 from wrapped import KEY, ROOT, Wrapper
 
 from hpcbench.inference.client import Client
@@ -300,26 +300,24 @@ async def one_at_a_time(
             f"median {statistics.median(seconds) * 1000:6.1f} ms a document"
         )
     for one_way, other in (*ROUTES, ("proxied", "bare"), ("copied", "bare"), ("direct", "bare")):
-        ratio = sum(walls[other]) / sum(walls[one_way])
-        low, high = bootstrap(walls[other], walls[one_way])
         added = [a - b for a, b in zip(walls[one_way], walls[other], strict=True)]
         print(
-            f"  {one_way} ÷ {other} = {ratio:.3f}  (95 % interval {low:.3f} to {high:.3f}); "
+            f"{ratio_of(one_way, other, walls)}; "
             f"added to a document: median {statistics.median(added) * 1000:.2f} ms"
         )
     return texts
 
 
-def bootstrap(over: list[float], under: list[float], draws: int = 4000) -> tuple[float, float]:
-    """95 % percentile interval of sum(over) / sum(under), pairs drawn together."""
-    rng = random.Random(0)
-    pairs = list(zip(over, under, strict=True))
-    ratios = []
-    for _ in range(draws):
-        drawn = rng.choices(pairs, k=len(pairs))
-        ratios.append(sum(a for a, _ in drawn) / sum(b for _, b in drawn))
-    ratios.sort()
-    return ratios[int(draws * 0.025)], ratios[int(draws * 0.975)]
+def ratio_of(one_way: str, other: str, walls: dict[str, list[float]]) -> str:
+    """Ratio of two ways' rates: of all pairs together, and of the median pair; both with intervals."""
+    ours, theirs = walls[one_way], walls[other]
+    low, high = bootstrap(theirs, ours)
+    each = [b / a for a, b in zip(ours, theirs, strict=True)]
+    middle, least, most = median_interval(each)
+    return (
+        f"  {one_way} ÷ {other} = {sum(theirs) / sum(ours):.3f}  (95 % interval {low:.3f} to {high:.3f}); "
+        f"median of {len(each)} pairs {middle:.3f} ({least:.3f} to {most:.3f})"
+    )
 
 
 async def many_at_a_time(
@@ -345,9 +343,7 @@ async def many_at_a_time(
         shown = "".join(f" {processes[p] / count * 1000:8.2f}" for p in processes)
         print(f"  {name:<8} {count / sum(walls[name]):7.2f}{shown}")
     for one_way, other in (*ROUTES, ("proxied", "bare"), ("direct", "bare")):
-        low, high = bootstrap(walls[other], walls[one_way])
-        ratio = sum(walls[other]) / sum(walls[one_way])
-        print(f"  {one_way} ÷ {other} = {ratio:.3f}  (95 % interval {low:.3f} to {high:.3f})")
+        print(ratio_of(one_way, other, walls))
 
 
 def offline(

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from pairs import median_interval
 
 ROOT = Path(__file__).parent.parent
 ANSWER = json.dumps(
@@ -204,14 +205,6 @@ async def measure(relays: list[Relay], args: argparse.Namespace) -> None:
             print(f"{token.requests} requests", file=sys.stderr, flush=True)
 
 
-def median_interval(values: list[float]) -> str:
-    """The median, and its 95 % interval by order statistics: no form of the values is assumed."""
-    ordered, count = sorted(values), len(values)
-    half = 0.98 * count**0.5
-    low, high = max(0, int(count / 2 - half)), min(count - 1, int(count / 2 + half))
-    return f"{statistics.median(ordered):+.1f} ({ordered[low]:+.1f} to {ordered[high]:+.1f})"
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -253,9 +246,10 @@ def main() -> None:
     beside = relays[1].each[:: args.key_every]
     more = [two - one for one, two in zip(relays[0].each, beside, strict=True)]
     spread = statistics.stdev(more) / len(more) ** 0.5 if len(more) > 1 else float("nan")
+    middle, least, most = median_interval(more)
     print(
         f"a token costs {statistics.fmean(more):+.1f} ± {1.96 * spread:.1f} µs of CPU a request over "
-        f"{len(more)} pairs; median {median_interval(more)}"
+        f"{len(more)} pairs; median {middle:+.1f} ({least:+.1f} to {most:+.1f})"
     )
     print(
         f"{took:.0f} s, {took / args.lifetime:.1f} lifetimes, {found['tokens']} requests for a token, "

@@ -13,7 +13,8 @@ difference of the quantiles to those of the direct way. CPU is that of the hop's
 
 Then hpcbench's own client asks the engine in three ways, again in turns: on the engine's socket, as if there
 were no wrapper; by `route: direct`; by `route: proxied`. A pair is one block of requests each way. The ratio
-of rates to that of the first way comes with a bootstrap interval over the pairs.
+of rates to that of the first way comes with a bootstrap interval over the pairs; the difference of the median
+TTFT of two blocks is that of the median pair, with its interval.
 
     python benchmarks/wrapper_overhead.py [--rounds 3] [--quick] [--no-peer] [--pairs 24] [--only-routes]
 """
@@ -39,7 +40,7 @@ from typing import Any, ClassVar
 import aiohttp
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
-from through_wrapper import bootstrap
+from pairs import bootstrap, median_interval
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -155,7 +156,7 @@ def compare(args: argparse.Namespace) -> None:
             tell(case, found)
         for case in ROUTES:
             pairs = (
-                2 if args.quick else args.pairs if case.streams < 256 else max(2, args.pairs // 4)
+                2 if args.quick else args.pairs if case.streams < 512 else max(2, args.pairs // 4)
             )
             asyncio.run(compare_routes(case, wrapper, engine, pairs))
 
@@ -266,6 +267,7 @@ async def compare_routes(case: Case, wrapper: Wrapper, engine: Path, pairs: int)
         found = {way: Found() for way in ways}
         walls: dict[str, list[float]] = {way: [] for way in ways}
         late: dict[str, Health] = {way: Health() for way in ways}
+        firsts: dict[str, list[float]] = {way: [] for way in ways}
         for number in range(-1, pairs):
             for way in (list(ways) * 2)[number % 3 :][:3]:
                 one, lags = (Found(), Health()) if number < 0 else (found[way], late[way])
@@ -273,6 +275,7 @@ async def compare_routes(case: Case, wrapper: Wrapper, engine: Path, pairs: int)
                 await block(case, ways[way], one, lags)
                 if number >= 0:
                     walls[way].append(time.perf_counter() - begin)
+                    firsts[way].append(statistics.median(one.ttft[-case.streams * case.each :]))
                     one.cpu += cpu_seconds(wrapper.process.pid) - before
     shown = f"goal: {case.goal}; {pairs} pairs, load {os.getloadavg()[0]:.1f}"
     print(f"\n{case.name}   {shown}")
@@ -291,6 +294,12 @@ async def compare_routes(case: Case, wrapper: Wrapper, engine: Path, pairs: int)
             f"{late[way].lag_ms(0.99):>8.2f} {one.client_cpu / one.chunks * 1e6:>17.1f} "
             f"{one.cpu / one.chunks * 1e6:>8.1f} {one.errors:>7}",
             flush=True,
+        )
+    for way in ("direct", "proxied"):
+        added = [a - b for a, b in zip(firsts[way], firsts["engine"], strict=True)]
+        middle, least, most = median_interval(added)
+        print(
+            f"{way:>8}: TTFT p50 of a block is {middle:+.3f} ms ({least:+.3f} to {most:+.3f}) later"
         )
 
 
