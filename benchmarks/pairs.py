@@ -21,7 +21,7 @@ def bootstrap(over: list[float], under: list[float], draws: int = 4000) -> tuple
 def median_interval(values: list[float]) -> tuple[float, float, float]:
     """The median and its 95 % interval, by order statistics: whatever the form of the values.
 
-    What else runs on the machine moves it less than a mean: it lengthens some values a lot.
+    Other work on the machine lengthens some values a lot, which moves a median less than a mean.
     """
     ordered, count = sorted(values), len(values)
     half = 0.98 * count**0.5  # 1.96 standard deviations of the binomial with p = 0.5
