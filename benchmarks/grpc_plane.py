@@ -10,6 +10,10 @@ has a wrapper of its own, as in a run, and they take turns.
   of 25 texts a second; the same for all texts;
 - start: from the fork of a wrapper to its first answer, without gRPC and with it.
 
+The floor beside them is gRPC alone: a client that hashes the page and sends it, and a server that throws it
+away and answers with messages of the same number and size. It has no engine behind it, so it does a part of
+what the wrapper must do. Both use grpc.aio with the options of the product. Its server stamps texts itself.
+
     python benchmarks/grpc_plane.py [--rounds 5] [--pages 100] [--streams 256]
 """
 
@@ -18,8 +22,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import hashlib
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,8 +41,10 @@ sys.path.insert(0, str(ROOT))
 
 from hpcbench.inference.client import Client, Protocol  # noqa: E402
 from hpcbench.inference.load_driver import drive  # noqa: E402
+from hpcbench.open_inference.without_forks import grpc  # noqa: E402
 from hpcbench.plugins import API, Command, EngineSpec  # noqa: E402
 from hpcbench.schema.records import Message, Request  # noqa: E402
+from hpcbench.wrapper.grpc_server import FRAME_BYTES, WINDOW_BYTES  # noqa: E402
 from tests.unit.wrapper.running import KEY, Wrapper, install_scripted  # noqa: E402
 
 PAGE = 950_000
@@ -70,12 +78,15 @@ class TimedEngine(LightEngine):
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print, or, as a child, serve the floor."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pages", type=int, default=100)
     parser.add_argument("--streams", type=int, default=256)
+    parser.add_argument("--serve-floor", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.serve_floor:
+        return asyncio.run(serve_floor(args.serve_floor))
     print(f"load of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with wrapped("LightEngine") as ways:
         bytes_each(ways)
@@ -88,6 +99,86 @@ def main() -> None:
             lateness(ways, args.rounds, streams)
     starts(args.rounds)
     print(f"load of the machine after: {os.getloadavg()[0]:.1f}")
+    return None
+
+
+class Floor:
+    """gRPC alone: a server in a process of its own, and its client in this one."""
+
+    OPTIONS: ClassVar[list[tuple[str, int]]] = [
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.http2.max_frame_size", FRAME_BYTES),
+        ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = folder / "f"
+        argv = [sys.executable, __file__, "--serve-floor", str(self.socket)]
+        self.process = subprocess.Popen(argv)
+        while not self.socket.exists():
+            assert self.process.poll() is None
+            time.sleep(0.05)
+
+    async def pages(self, count: int) -> None:
+        """Hash and send pages, one at a time."""
+        page = os.urandom(PAGE)
+        async with grpc.aio.insecure_channel(f"unix:{self.socket}", self.OPTIONS) as channel:
+            ask = channel.unary_stream("/floor/Pages")
+            for _ in range(count):
+                hashlib.sha256(page).hexdigest()
+                assert len([one async for one in ask(page)]) == 3
+
+    async def texts(self, streams: int) -> list[list[int]]:
+        """How much later than the server each text came, nanoseconds, by stream."""
+        async with grpc.aio.insecure_channel(f"unix:{self.socket}", self.OPTIONS) as channel:
+            ask = channel.unary_stream("/floor/Texts")
+
+            async def one() -> list[int]:
+                late = []
+                async for message in ask(b"Read."):
+                    late.append(time.monotonic_ns() - int(message[:20]))
+                return late
+
+            return await asyncio.gather(*(one() for _ in range(streams)))
+
+
+async def serve_floor(socket: Path) -> None:
+    """Serve until killed."""
+
+    async def take_page(page: bytes, context: grpc.aio.ServicerContext) -> None:
+        for _ in range(3):  # the head, the texts, the end
+            await context.write(bytes(300))
+
+    async def give_texts(ask: bytes, context: grpc.aio.ServicerContext) -> None:
+        due = time.monotonic() + FIRST
+        for _ in range(TOKENS):
+            await asyncio.sleep(due - time.monotonic())
+            due += GAP
+            await context.write(b"%020d" % time.monotonic_ns() + bytes(300))
+
+    server = grpc.aio.server(options=Floor.OPTIONS)
+    handlers = {
+        "Pages": grpc.unary_stream_rpc_method_handler(take_page),
+        "Texts": grpc.unary_stream_rpc_method_handler(give_texts),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("floor", handlers),))
+    server.add_insecure_port(f"unix:{socket}")
+    await server.start()
+    await server.wait_for_termination()
+
+
+@contextlib.contextmanager
+def floor() -> Iterator[Floor]:
+    """The floor, while it is needed."""
+    with tempfile.TemporaryDirectory(prefix="hb") as folder:
+        found = Floor(Path(folder))
+        try:
+            yield found
+        finally:
+            found.process.kill()
+            found.process.wait()
 
 
 @dataclass(frozen=True)
@@ -183,25 +274,27 @@ async def through_relay(way: Way, count: int) -> int:
 
 def cpu_each(ways: list[Way], rounds: int, count: int) -> None:
     """CPU of client and wrapper for a page."""
-    found: dict[str, list[tuple[float, float]]] = {plane: [] for plane in PLANES}
+    found: dict[str, list[tuple[float, float]]] = {plane: [] for plane in (*PLANES, "floor")}
     requests = pages(count)
-    for number in range(rounds + 1):
-        for way in ways:
-            before = [cpu(os.getpid()), cpu(way.wrapper.process.pid)]
-            asyncio.run(ask(way, requests, 1))
-            client, hop = cpu(os.getpid()) - before[0], cpu(way.wrapper.process.pid) - before[1]
-            if number:  # the first round warms up
-                found[way.plane].append((client / count * 1e3, hop / count * 1e3))
-    mid = {
-        p: [statistics.median(one) for one in zip(*rows, strict=True)] for p, rows in found.items()
-    }
-    ratios = [
-        sum(ours) / sum(theirs) for ours, theirs in zip(found["grpc"], found["http"], strict=True)
-    ]
-    for plane, (client, hop) in mid.items():
-        print(f"{plane}: a page costs {client:.2f} ms of the client, {hop:.2f} ms of the wrapper")
-    spread = f"{min(ratios):.2f} to {max(ratios):.2f} over {rounds} rounds"
-    print(f"CPU of gRPC / HTTP: {statistics.median(ratios):.2f} ({spread})")
+    with floor() as alone:
+        for number in range(rounds + 1):
+            turns = [(way.plane, way.wrapper.process.pid, ask(way, requests, 1)) for way in ways]
+            for name, pid, asking in [*turns, ("floor", alone.process.pid, alone.pages(count))]:
+                before = [cpu(os.getpid()), cpu(pid)]
+                asyncio.run(asking)
+                client, hop = cpu(os.getpid()) - before[0], cpu(pid) - before[1]
+                if number:  # the first round warms up
+                    found[name].append((client / count * 1e3, hop / count * 1e3))
+    for name, rows in found.items():
+        client, hop = (statistics.median(one) for one in zip(*rows, strict=True))
+        hopped = "the wrapper" if name != "floor" else "the server"
+        print(f"{name}: a page costs {client:.2f} ms of the client, {hop:.2f} ms of {hopped}")
+    for name in ("grpc", "floor"):
+        ratios = [
+            sum(ours) / sum(theirs) for ours, theirs in zip(found[name], found["http"], strict=True)
+        ]
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f} over {rounds} rounds"
+        print(f"CPU of {name} / http: {statistics.median(ratios):.2f} ({spread})")
 
 
 def cpu(pid: int) -> float:
@@ -215,8 +308,11 @@ def lateness(ways: list[Way], rounds: int, streams: int) -> None:
     every: dict[str, list[float]] = {plane: [] for plane in PLANES}
     costs: dict[str, list[float]] = {plane: [] for plane in PLANES}
     differences = []
+    alone: list[list[int]] = []
     message = Message("user", "Read.")
     for _ in range(rounds):
+        with floor() as server:
+            alone += asyncio.run(server.texts(streams))
         medians = {}
         for way in ways:
             requests = [Request(str(n), (message,), {"seed": n}, 60) for n in range(streams)]
@@ -242,6 +338,11 @@ def lateness(ways: list[Way], rounds: int, streams: int) -> None:
             f"all texts by {quantiles(every[plane])} ms (p50/p99); CPU a text "
             f"{statistics.median(client):.0f} us client, {statistics.median(hop):.0f} us wrapper"
         )
+    late = [[each / 1e6 for each in one] for one in alone]
+    print(
+        f"{streams} streams, floor: first text later than the server's by "
+        f"{quantiles([one[0] for one in late])} ms, all by {quantiles(sum(late, []))} ms"
+    )
     spread = f"{min(differences):+.2f} to {max(differences):+.2f} over {rounds} rounds"
     print(f"   TTFT p50, gRPC - HTTP: {statistics.median(differences):+.3f} ms ({spread})")
 

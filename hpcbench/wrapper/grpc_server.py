@@ -57,6 +57,9 @@ FRAME_BYTES = 2**20
 WINDOW_BYTES = 2**22
 """Bytes that a client may send before the wrapper has read them."""
 
+READ_BYTES = 2**20
+"""Most that is read of a connection at once: an image in pieces of 8 KiB costs more."""
+
 _AT_ONCE = 3 * 2**18  # bytes encoded before other streams have their turn
 _WRITTEN_AT_ONCE = 2**21  # bytes; a larger file is written in a thread
 _CODES = {
@@ -120,6 +123,8 @@ async def serving(
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
             ("grpc.http2.max_frame_size", FRAME_BYTES),
             ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+            ("grpc.experimental.tcp_read_chunk_size", READ_BYTES),
+            ("grpc.experimental.tcp_min_read_chunk_size", READ_BYTES // 4),
             ("grpc.so_reuseport", 0),  # a port that is taken is an error
         ],
     )
