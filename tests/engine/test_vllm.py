@@ -11,15 +11,20 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
+import tempfile
+import zlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc_reflection
 import numpy
 import pytest
 from tritonclient import grpc as triton
 from tritonclient.grpc import aio as triton_aio
+from tritonclient.utils import InferenceServerException
 
 from hpcbench.inference.client import Client
 from hpcbench.schema.records import Message, Request
@@ -29,7 +34,7 @@ from tests.conftest import unavailable
 from tests.engine import contract
 from tests.engine.contract import MODEL, PAGE, READ, ROOT, START, Engine, ask
 from tests.unit.wrapper.plane import before
-from tests.unit.wrapper.running import KEY
+from tests.unit.wrapper.running import KEY, Wrapper
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -158,6 +163,81 @@ def test_over_grpc_it_gives_the_answers_that_it_gives_over_http(engine: Engine) 
                 assert record.times.tokens[-1] == records[0].times.tokens[-1]
 
     asyncio.run(asyncio.wait_for(journey(), 600))
+
+
+@pytest.mark.campaign  # tests/unit/wrapper/test_grpc_plane.py has the same of a scripted engine
+def test_over_grpc_it_bears_512_streams_and_a_large_page_and_a_bad_key_and_its_own_death(
+    tmp_path: Path,
+) -> None:
+    """The whole path as processes: Triton's client, the wrapper in vLLM's Python, vLLM."""
+    # vLLM's Python has gRPC, but no reflection; of ours it gets that alone.
+    reflection = Path(str(grpc_reflection.__file__)).parent
+    (tmp_path / "grpc_reflection").symlink_to(reflection)
+    with tempfile.TemporaryDirectory(prefix="hb") as folder:
+        path = Path(folder) / "g"
+        wrapper = Wrapper(tmp_path, "--grpc-socket", str(path), python=str(lab_vllm()))
+        try:
+            asyncio.run(asyncio.wait_for(_hard_times(wrapper, path, tmp_path), 800))
+        finally:
+            wrapper.close()
+
+
+async def _hard_times(wrapper: Wrapper, path: Path, folder: Path) -> None:
+    options = {"enforce_eager": True, "max_num_seqs": 16, "stream_interval": 4}
+    body = {"engine": VLLM, "model_path": str(MODEL), "model_name": "tiny", "dtype": "float32"}
+    async with wrapper.control() as control:
+        pid = (await control.loaded({**body, "options": options, "images": 1}))["pid"]
+    large = folder / "large.png"
+    large.write_bytes(_padded(PAGE.read_bytes(), 20_000_000))
+    records = []
+    async with Client(str(wrapper.socket), KEY, "tiny", grpc_socket=str(path)) as sender:
+        for protocol, page in (("http", PAGE), ("grpc", PAGE), ("grpc", large)):
+            sender.protocol = protocol  # type: ignore[assignment]
+            message = Message("user", READ, (page,))
+            request = Request("s", (message,), {"temperature": 0, "max_tokens": 64}, 300)
+            records.append(await sender.ask(request))
+            sha = hashlib.sha256(page.read_bytes()).hexdigest()
+            assert records[-1].image_sha256 == (sha,)
+    for record in records:
+        assert (record.outcome, record.text) == ("ok", records[0].text), record.error
+        # `stream_interval`: the first token at once, then some together, however busy the machine is
+        tokens = record.times.tokens
+        assert tokens[0] == 1 and len(tokens) <= 2 + tokens[-1] / 4, tokens
+    async with triton_aio.InferenceServerClient(f"unix:{path}") as client:
+        hello = {"model": "tiny", "messages": ask("Hello"), "stream": True, "ignore_eos": True}
+
+        async def stream(**fields: Any) -> list[dict[str, Any]]:
+            found = client.stream_infer(once(chat({**hello, **fields})), headers=WITH_KEY)
+            answers = [one async for one in found]
+            assert all(error is None for _, error in answers)
+            return [json.loads(one) for result, _ in answers for one in elements(result)]
+
+        several = await asyncio.gather(*(stream(max_tokens=4) for _ in range(512)))
+        ends = [[one["choices"][0]["finish_reason"] for one in each][-1] for each in several]
+        assert (len(ends), set(ends)) == (512, {"length"})
+        with pytest.raises(InferenceServerException, match="UNAUTHENTICATED"):
+            await client.infer(**chat({**hello, "stream": False}), headers={"x-api-key": "bad"})
+        long = {**hello, "max_tokens": 900}
+        answers = client.stream_infer(once(chat(long)), headers=WITH_KEY)
+        await anext(answers)
+        os.kill(pid, signal.SIGKILL)
+        _, error = [one async for one in answers][-1]
+        assert "broke off" in str(error)
+        with pytest.raises(InferenceServerException, match="no model is ready.*SIGKILL"):
+            await client.infer(**chat({**hello, "stream": False}), headers=WITH_KEY)
+
+
+def _padded(png: bytes, size: int) -> bytes:
+    """The same page in a file of at least this size: with a private part that readers leave out."""
+    head, rest = png[:33], png[33:]  # signature and IHDR
+    kind, filling = b"hpCb", bytes(size)
+    parts = (
+        len(filling).to_bytes(4, "big"),
+        kind,
+        filling,
+        zlib.crc32(kind + filling).to_bytes(4, "big"),
+    )
+    return head + b"".join(parts) + rest
 
 
 WITH_KEY = {"x-api-key": KEY}
