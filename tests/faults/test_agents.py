@@ -17,7 +17,9 @@ from tests.campaign import first
 from tests.faults.conftest import SAMPLES, Bench, Trial, kill, question, until
 from tests.faults.payments import CALLS, Ledger, exits, intents, lines, turns, valid_trajectories
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("route"),
+]  # fmt: skip
 
 TURNS = len(CALLS) + 1
 

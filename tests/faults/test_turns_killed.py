@@ -10,7 +10,9 @@ import pytest
 
 from tests.faults.conftest import Bench, Trial, kill, until
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("route"),
+]  # fmt: skip
 
 
 def submitted(

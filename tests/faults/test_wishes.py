@@ -11,7 +11,9 @@ from tests.campaign import first
 from tests.faults.conftest import Bench, Trial, until, whole
 from tests.help_examples import example
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("route"),
+]  # fmt: skip
 
 BOTH = ({"name": "first"}, {"name": "second"})
 
