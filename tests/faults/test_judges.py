@@ -10,9 +10,7 @@ import pytest
 
 from tests.faults.conftest import SAMPLES, Bench, Trial, kill, question, until
 
-pytestmark = [
-    pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("route"),
-]  # fmt: skip
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 RIGHT = '{"reason": "the same", "verdict": "right"}'
 WRONG = 'It differs. ```json\n{"reason": "another text", "verdict": "wrong"}\n```'
