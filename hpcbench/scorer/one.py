@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from hpcbench.metrics.base import outside, value_of
 from hpcbench.metrics.resources import MEASURED
 from hpcbench.schema.records import Reading, Sample
+from hpcbench.scorer.isolate import error_line
 
 
 class Score(NamedTuple):
@@ -56,9 +57,35 @@ class Scorer:
                 exceptions.
             TypeError: the metric returns something else than parts.
         """
+        prediction, references = self._pair(sample, reading)
+        return self._score(parts_of(self.metric, prediction, references), prediction, references)
+
+    def score_all(
+        self, asked: Sequence[tuple[Sample, Reading | None]], seconds: float
+    ) -> list[tuple[Score | None, str | None]]:
+        """The scores of samples by a metric whose program scores many in one run: score or fault of each.
+
+        Args:
+            asked: samples, and how their answers were read.
+            seconds: time for one sample.
+        """
+        pairs = [self._pair(*one) for one in asked]
+        found: list[tuple[Score | None, str | None]] = []
+        for pair, parts in zip(pairs, self.metric.score_all(pairs, seconds), strict=True):
+            try:
+                if isinstance(parts, Exception):
+                    raise parts
+                found.append((self._score(parts, *pair), None))
+            except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
+                found.append((None, error_line(error)))
+        return found
+
+    def _pair(self, sample: Sample, reading: Reading | None) -> tuple[object | None, Sequence[Any]]:
+        """Prediction and references as the metric takes them."""
         prediction = reading if self.takes_reading or reading is None else reading.value
-        references = (sample,) if self._takes_sample else sample.references
-        parts = parts_of(self.metric, prediction, references)
+        return prediction, (sample,) if self._takes_sample else sample.references
+
+    def _score(self, parts: Any, prediction: object | None, references: Sequence[Any]) -> Score:
         if self.is_corpus:
             counts = {str(name): float(count) for name, count in parts.items()}
             kept: Any = json.dumps(counts, ensure_ascii=False, allow_nan=False, sort_keys=True)

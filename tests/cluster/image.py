@@ -11,6 +11,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from .packages import mirror
@@ -20,7 +21,7 @@ PORT = 5055
 NAME = "hpcbench/tiny-engine:1"
 REFERENCE = f"docker://127.0.0.1:{PORT}/{NAME}"
 SUITE, PYTHON = "bookworm", "3.11"
-BASE = f"docker://127.0.0.1:{PORT}/hpcbench/debian:{SUITE}"
+BASE = f"docker://127.0.0.1:{PORT}/hpcbench/debian"
 REQUIREMENTS = (
     *("torch==2.13.0+cpu", "transformers>=5.16.1,<5.20"),
     *("pillow", "safetensors", "tokenizers", "numpy", "jinja2"),
@@ -65,9 +66,10 @@ def ensure_image(home: Path) -> str:
     return _ensure(home, recipe_key(), REFERENCE, _build)
 
 
-def ensure_base(home: Path) -> str:
+def ensure_base(home: Path, suite: str = SUITE) -> str:
     """The same for a plain Debian without Python, which image recipes are built from."""
-    return _ensure(home, f"debian-{SUITE}", BASE, _build_base)
+    build = partial(_build_base, suite=suite)
+    return _ensure(home, f"debian-{suite}", f"{BASE}:{suite}", build)
 
 
 def _ensure(home: Path, key: str, reference: str, build: Callable[[Path], Path]) -> str:
@@ -107,7 +109,7 @@ def _build(home: Path) -> Path:
     work = _fresh(home)
     root = work / "root"
     # One after the other: side by side dpkg's fsyncs wait for pip's gigabyte, and both lose.
-    _bootstrap(root, work, "python3,ca-certificates")
+    _bootstrap(root, work, "python3,ca-certificates", SUITE)
     _engine(root / SITE, work)
     with timed("first import"):
         # The image is read-only later, so what is compiled now is compiled once and not at every
@@ -120,9 +122,9 @@ def _build(home: Path) -> Path:
     return _pack(work, "python3")
 
 
-def _build_base(home: Path) -> Path:
+def _build_base(home: Path, suite: str) -> Path:
     work = _fresh(home)
-    _bootstrap(work / "root", work, "")
+    _bootstrap(work / "root", work, "", suite)
     return _pack(work, "bash")
 
 
@@ -147,7 +149,7 @@ def _pack(work: Path, command: str) -> Path:
     return layout
 
 
-def _bootstrap(root: Path, work: Path, packages: str) -> None:
+def _bootstrap(root: Path, work: Path, packages: str, suite: str) -> None:
     with timed("mmdebstrap: Debian"):
         # mmdebstrap makes what debootstrap makes, without an fsync per file: 10 s, not 30 s.
         words = ["mmdebstrap", "--variant=apt", *([f"--include={packages}"] if packages else [])]
@@ -156,8 +158,8 @@ def _bootstrap(root: Path, work: Path, packages: str) -> None:
             f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")
         ]
         run(
-            [*words, SUITE, root, mirror()],
-            what=f"make a Debian {SUITE}",
+            [*words, suite, root, mirror()],
+            what=f"make a Debian {suite}",
             log=work / "mmdebstrap.log",
             env={"PATH": SYSTEM_PATH, "LANG": "C.UTF-8"},
         )

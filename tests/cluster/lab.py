@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import image, packages, sglang_env, slurm, vllm_env
+from .image import SUITE
 from .system import (
     SYSTEM_PATH,
     Daemon,
@@ -185,11 +186,11 @@ class Lab:
         with self._alone():
             return image.REFERENCE, image.ensure_image(self.home)
 
-    def base_image(self) -> tuple[str, str]:
+    def base_image(self, suite: str = SUITE) -> tuple[str, str]:
         """The same for a plain Debian, which image recipes are built from."""
         self.install()
         with self._alone():
-            return image.BASE, image.ensure_base(self.home)
+            return f"{image.BASE}:{suite}", image.ensure_base(self.home, suite)
 
     def sglang(self) -> Path:
         """Make the SGLang environment if need be; the path of its Python."""

@@ -1,0 +1,212 @@
+"""Metrics that a program of their publisher computes: predictions out, its own command, its figures in.
+
+The program is in an image of its own (`image:` of the metric's definition), where this code runs beside it. A
+release of the program is part of the signature: another release is another metric.
+
+A program scores many samples in one run. If it fails, the samples are halved until the sample is found that
+it fails on: that one has the reason as its fault, the others keep their scores. So a program must score each
+sample as if there were no other.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hpcbench.metrics.base import SampleMetric, acceptable
+
+START = 300.0
+"""Seconds that a program may take besides the time for its samples."""
+
+HOPELESS = 8
+"""If a program fails on so many first samples, each alone and in the same words, it is not run for others."""
+
+Pair = tuple[object, Sequence[Any]]
+"""A prediction and its references."""
+
+
+class NotInstalled(ImportError):
+    """The program, or this release of it, is not where the metric is asked to score."""
+
+
+class ProgramFailed(RuntimeError):
+    """The program ended without the figures of its samples."""
+
+
+def installed(distribution: str, release: str) -> None:
+    """Check that a release of a package is installed.
+
+    Raises:
+        NotInstalled: it is not.
+    """
+    wanted = f"{distribution} {release}"
+    try:
+        found = importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        what = "`image:` of the metric's definition names an image that has it"
+        raise NotInstalled(f"{wanted} is not installed here; {what}") from None
+    if found != release:
+        raise NotInstalled(
+            f"the metric is of {wanted}, and {distribution} {found} is installed here"
+        )
+
+
+@dataclass(frozen=True)
+class ProgramMetric(SampleMetric):
+    """A metric whose values a program computes."""
+
+    release: str
+    """Version of the program's package."""
+
+    accepts: ClassVar[tuple[str, ...]] = ("text",)
+    distribution: ClassVar[str]
+    """The program's package on PyPI."""
+    most_at_once: ClassVar[int] = 500
+    """Samples of one run at most."""
+
+    @abstractmethod
+    def write(self, folder: Path, texts: Sequence[str], references: Sequence[Any]) -> list[str]:
+        """Write predictions as the program reads them; returns its command, run in that folder.
+
+        Args:
+            folder: an empty folder.
+            texts: the predictions; an unreadable one is an empty text.
+            references: one for each.
+
+        Raises:
+            ValueError: a reference is not of the program's form.
+        """
+
+    @abstractmethod
+    def read(self, folder: Path, printed: str, references: Sequence[Any]) -> list[Any]:
+        """The parts of each sample, or the exception that says why it has none.
+
+        Args:
+            folder: as `write` got it.
+            printed: the program's output.
+            references: as `write` got them.
+
+        Raises:
+            Exception: the program's results are missing, or not of its form.
+        """
+
+    def check_here(self) -> None:
+        """Check that the metric can score here.
+
+        Raises:
+            NotInstalled: it cannot.
+        """
+        installed(self.distribution, self.release)
+
+    def score(self, prediction: object, references: Sequence[Any]) -> Any:
+        """One sample alone: a whole run of the program.
+
+        Raises:
+            NotInstalled, ProgramFailed, ValueError: why it has no score.
+        """
+        (found,) = self.score_all([(prediction, references)], START)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def score_all(self, pairs: Sequence[Pair], seconds: float) -> list[Any]:
+        """The parts of each sample, or the exception that says why it has none.
+
+        Args:
+            pairs: predictions and references.
+            seconds: time for one sample; a run has that for each of its samples, and `START`.
+        """
+        try:
+            self.check_here()
+        except NotInstalled as error:
+            return [error] * len(pairs)
+        found: list[Any] = []
+        for start in range(0, len(pairs), self.most_at_once):
+            found += self._halved(pairs[start : start + self.most_at_once], seconds, found)
+        return found
+
+    def _halved(self, pairs: Sequence[Pair], seconds: float, before: Sequence[Any]) -> list[Any]:
+        """The parts of some samples; `before` are those of the samples before them."""
+        first_ones = [str(one) for one in before[:HOPELESS] if isinstance(one, Exception)]
+        if len(first_ones) == HOPELESS and len(set(first_ones)) == 1:
+            what = f"not run: {self.distribution} failed on each of the first {HOPELESS} samples: {before[0]}"
+            return [ProgramFailed(what)] * len(pairs)
+        try:
+            return self._run(pairs, seconds)
+        except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
+            if len(pairs) == 1:
+                return [error]
+        middle = len(pairs) // 2
+        first = self._halved(pairs[:middle], seconds, before)
+        return first + self._halved(pairs[middle:], seconds, [*before, *first])
+
+    def _run(self, pairs: Sequence[Pair], seconds: float) -> list[Any]:
+        texts = [_text(prediction) for prediction, _ in pairs]
+        references = [acceptable(self.name, several)[0] for _, several in pairs]
+        with tempfile.TemporaryDirectory(prefix="program-") as name:
+            folder = Path(name)
+            work = folder / "work"
+            work.mkdir()
+            command = self.write(work, texts, references)
+            printed = self._printed(command, work, folder, START + seconds * len(pairs))
+            found = self.read(work, printed, references)
+        if len(found) != len(pairs):
+            what = f"it has figures of {len(found)} samples, not of {len(pairs)}"
+            raise ProgramFailed(f"{self.distribution}: {what}")
+        return found
+
+    def _printed(self, command: Sequence[str], work: Path, folder: Path, seconds: float) -> str:
+        """Output of a program that ended well; its home is an empty folder.
+
+        Raises:
+            ProgramFailed: it ended otherwise, or not in time.
+        """
+        home = folder / "home"
+        home.mkdir()
+        log = folder / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, cwd=work, env={**os.environ, "HOME": str(home)},
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                what = f"{self.distribution} did not end in {seconds:g} s"
+                raise ProgramFailed(what) from None
+            finally:  # also what it left behind, such as browsers
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        printed = log.read_text("utf-8", "replace")
+        if code:
+            raise ProgramFailed(f"{self.distribution} ended with exit code {code}: {_why(printed)}")
+        return printed
+
+    @property
+    def signature(self) -> str:
+        """E.g. `olmocr_bench|olmocr:0.4.27|v1`: name, the program's package and release, our version."""
+        return f"{self.name}|{self.distribution}:{self.release}|v1"
+
+
+def _why(printed: str) -> str:
+    """The last exception that a program printed; without one, its last line."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
+    return [*lines[-1:], *raised[-1:]][-1] if lines else "it printed nothing"
+
+
+def _text(prediction: object) -> str:
+    """A prediction as programs read it: lone surrogates, which no file can hold, become `?`."""
+    text = prediction if isinstance(prediction, str) else ""
+    return text.encode("utf-8", "replace").decode("utf-8")

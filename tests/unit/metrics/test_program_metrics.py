@@ -1,0 +1,206 @@
+"""Metrics that a publisher's program computes: the cost of a crash, the release, refusals.
+
+The program here is a fake of ours, a few lines of Python. The real ones run in campaigns:
+`tests/packages/test_scorers_venv.py` and `tests/apptainer/test_scorers.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from hpcbench.metrics.base import Parts, over_one
+from hpcbench.metrics.programs import NotInstalled, ProgramFailed, ProgramMetric
+from hpcbench.metrics.publishers import Cdm, Grits, OlmOcrBench, ParseBench, tables_of
+from hpcbench.schema.records import Reading, Sample
+from hpcbench.scorer.one import Scorer
+
+PYTEST = importlib.metadata.version("pytest")
+
+PROGRAM = """
+import json, sys, time
+said = json.load(open("in.json"))
+open(sys.argv[1], "a").write(f"{len(said)} ")
+for text, right in said:
+    if text == "crash":
+        raise ValueError("cannot take this one")
+    if text == "hang":
+        time.sleep(60)
+json.dump([float(text == right) for text, right in said], open("out.json", "w"))
+"""
+
+
+@dataclass(frozen=True)
+class Fake(ProgramMetric):
+    """Equality, by a program that crashes on `crash`; it stands for a publisher's."""
+
+    release: str = PYTEST
+    runs: str = ""
+    """File that gets the number of samples of each run."""
+    name: ClassVar[str] = "fake"
+    distribution: ClassVar[str] = "pytest"
+    most_at_once: ClassVar[int] = 64
+
+    def write(self, folder: Path, texts: Sequence[str], references: Sequence[Any]) -> list[str]:
+        (folder / "in.json").write_text(json.dumps(list(zip(texts, references, strict=True))))
+        return [sys.executable, "-c", PROGRAM, self.runs]
+
+    def read(self, folder: Path, printed: str, references: Sequence[Any]) -> list[Parts]:
+        return [over_one(value) for value in json.loads((folder / "out.json").read_text())]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+def test_a_prediction_that_crashes_the_program_costs_no_other_its_score(runs: Path) -> None:
+    texts = ["a", "b", "crash", "a", "a"]
+    scorer = Scorer(Fake(runs=str(runs)))
+    asked = [(Sample(str(n), (), {}, ("a",), "d"), Reading(text)) for n, text in enumerate(texts)]
+    found = scorer.score_all(asked, seconds=10)
+    assert [one.value if one else None for one, _ in found] == [1.0, 0.0, None, 1.0, 1.0]
+    (fault,) = (fault for _, fault in found if fault)
+    assert fault == "ProgramFailed: pytest ended with exit code 1: ValueError: cannot take this one"
+    assert runs.read_text().split() == ["5", "2", "3", "1", "2"]
+
+
+def test_a_program_that_fails_on_all_is_not_run_for_each(runs: Path) -> None:
+    found = Fake(runs=str(runs)).score_all([("crash", ["a"])] * 64, seconds=10)
+    assert all(isinstance(one, ProgramFailed) for one in found) and len(found) == 64
+    assert str(found[-1]).startswith(
+        "not run: pytest failed on each of the first 8 samples: pytest ended"
+    )
+    assert len(runs.read_text().split()) < 24
+
+
+def test_a_program_that_hangs_on_one_prediction_is_ended(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpcbench.metrics.programs.START", 2.0)
+    found = Fake(runs=str(runs)).score_all([("a", ["a"]), ("hang", ["a"])], seconds=0.1)
+    assert found[0] == Parts(1.0, 1)
+    assert str(found[1]) == "pytest did not end in 2.1 s"
+
+
+def test_one_sample_alone_is_a_run_and_raises_why_it_has_no_score(runs: Path) -> None:
+    metric = Fake(runs=str(runs))
+    score = Scorer(metric).score(Sample("1", (), {}, ("a",), "d"), Reading("a"))
+    assert (score.parts, score.value) == ((1.0, 1), 1.0)
+    with pytest.raises(ProgramFailed, match="cannot take this one"):
+        metric.score("crash", ["a"])
+
+
+@pytest.mark.parametrize("metric", [Grits(), OlmOcrBench(), ParseBench(), Cdm(), Fake("0.0.1")])
+def test_a_release_that_is_not_here_is_one_line_with_the_remedy(metric: Any) -> None:
+    with pytest.raises(NotInstalled) as raised:
+        metric.check_here()
+    wanted = f"{metric.distribution} {metric.release}"
+    if metric.name == "fake":
+        assert (
+            str(raised.value) == f"the metric is of {wanted}, and pytest {PYTEST} is installed here"
+        )
+    else:
+        said = (
+            "is not installed here; `image:` of the metric's definition names an image that has it"
+        )
+        assert str(raised.value) == f"{wanted} {said}"
+    assert f"|{metric.distribution}:{metric.release}|v1" in metric.signature
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("the text of a page", "the reference is not what the iterator 'page_tests' makes"),
+        ("[1]", "the reference is not what the iterator 'page_tests' makes"),
+        ('{"../a.jsonl": [{}]}', "tests of a file named '../a.jsonl'; it has to be NAME.jsonl"),
+    ],
+)
+def test_a_reference_of_another_form_is_refused(tmp_path: Path, reference: str, said: str) -> None:
+    for metric in (OlmOcrBench(), ParseBench()):
+        folder = tmp_path / metric.name
+        folder.mkdir()
+        with pytest.raises(ValueError, match=r"\w") as raised:
+            metric.write(folder, ["x"], [reference])
+        assert said in str(raised.value)
+
+
+SUMMARY = """
+  [FAIL] Final Summary with 95% Confidence Intervals: as an answer may say
+    (9/9 tests)
+Final Summary with 95% Confidence Intervals:
+answers              : Average Score: 75.0% ± 0.0% (average of per-JSONL scores)
+        a.jsonl                       : 50.0% (1/2 tests)
+        baseline                      : 100.0% (1/1 tests)
+"""
+
+
+def test_olmocrs_counts_are_read_from_its_files_and_checked_against_what_it_prints(
+    tmp_path: Path,
+) -> None:
+    reference = json.dumps({"a.jsonl": [{"type": "present"}, {"type": "order"}]})
+    metric = OlmOcrBench()
+    (tmp_path / "failed.jsonl").write_text('{"id": "0:1"}\n')
+    (counts,) = metric.read(tmp_path, SUMMARY, [reference])
+    assert counts == {
+        "tests:a.jsonl": 2, "passed:a.jsonl": 1, "tests:baseline": 1, "passed:baseline": 1,
+    }  # fmt: skip
+    assert metric.aggregate([counts]) == 0.75
+    (tmp_path / "failed.jsonl").unlink()
+    with pytest.raises(ProgramFailed, match="olmocr printed .* its files of failed tests say"):
+        metric.read(tmp_path, SUMMARY, [reference])
+    broken = "  [ERROR] Error running test 0:1: it broke\n" + SUMMARY.replace(
+        "75.0%", "FAILED (errors)"
+    )
+    with pytest.raises(ProgramFailed, match="^Error running test 0:1: it broke$"):
+        metric.read(tmp_path, broken, [reference])
+
+
+def test_parse_benchs_figures_are_read_by_page_and_a_missing_one_is_said(tmp_path: Path) -> None:
+    (tmp_path / "output").mkdir()
+    results = [
+        {"test_id": "text/1", "success": True, "metrics": [{"metric_name": "f", "value": 0.25}]},
+        {"test_id": "text/0", "success": False, "error": "it\nbroke", "metrics": []},
+        {"test_id": "text/2", "success": True, "metrics": [{"metric_name": "g", "value": 1}]},
+    ]  # fmt: skip
+    report = tmp_path / "output/_evaluation_report.json"
+    report.write_text(json.dumps({"per_example_results": results}))
+    found = ParseBench(figure="f").read(tmp_path, "", ["{}"] * 4)
+    assert found[1] == Parts(0.25, 1)
+    assert [str(found[place]) for place in (0, 2, 3)] == [
+        "parse-bench: it broke",
+        "parse-bench gives no 'f' for this page, but g",
+        "parse-bench has no result of this page",
+    ]
+
+
+def test_means_over_files_and_sums_of_cells_combine_numbers_and_resamples_alike() -> None:
+    import numpy
+
+    sums = {"tests:a": 4, "passed:a": 1, "tests:b": 0, "passed:b": 0, "tests:c": 2, "passed:c": 2}
+    several = {name: numpy.array([value, 0.0]) for name, value in sums.items()}
+    assert OlmOcrBench().combine(sums) == OlmOcrBench().combine(several)[0] == 0.625
+    cells = {"similar": 3.0, "right": 4.0, "given": 6.0}
+    arrays = {name: numpy.array([value, 0.0]) for name, value in cells.items()}
+    assert Grits().combine(cells) == Grits().combine(arrays)[0] == 0.6
+    assert Grits().combine(arrays)[1] == 1.0, "no table where none belongs"
+
+
+@pytest.mark.parametrize(
+    ("text", "tables"),
+    [
+        ("a<table>1</table>b<TABLE x>2</TABLE>", ["<table>1</table>", "<TABLE x>2</TABLE>"]),
+        ("<table><td><table>1</table></td></table>", ["<table><td><table>1</table></td></table>"]),
+        ("</table>a<table>cut", ["<table>cut"]),
+        ("no tables", []),
+    ],
+)
+def test_outer_tables_of_a_page_are_given_to_grits_one_by_one(text: str, tables: list[str]) -> None:
+    assert tables_of(text) == tables
