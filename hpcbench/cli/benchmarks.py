@@ -33,6 +33,13 @@ source: check it before you rely on it. No data of these benchmarks is shipped; 
 publishers state them.
 """
 
+HERE = {
+    "all": "runs it, in an image of its own",
+    "parts": "scores parts of it",
+    "nothing": "scores nothing of it",
+}
+"""How the page says what hpcbench does about the official score."""
+
 AFTER = """\
 ## Published scores
 
@@ -139,8 +146,7 @@ def _section(one: Dataset) -> Iterator[str]:
     if one.splits:
         yield f"- Splits: {', '.join(one.splits)}; used here: {one.split or 'all'}"
     if one.scorer:
-        here = "parts of it" if one.scored_here == "parts" else "nothing of it"
-        yield f"- **The official score is made by {one.scorer}**; hpcbench scores {here}"
+        yield f"- **The official score is made by {one.scorer}**; hpcbench {HERE[one.scored_here]}"
     yield f"- Read: {'; '.join(one.read)}"
     yield from (f"- **Not read**: {text}" for text in one.unread)
     if one.published:

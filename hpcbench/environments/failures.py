@@ -104,6 +104,17 @@ OF_REGISTRIES = (
         "the registry refuses access",
         "run `apptainer registry login docker://HOST`, `docker login` or `podman login`",
     ),
+    _known(
+        r"no matching distribution found for",
+        "the package index does not have a package that the recipe locks",
+        "name an index that has it (`container.build_env: {PIP_INDEX_URL: …}` of the site profile), or lock "
+        "another release in a copy of the recipe",
+    ),
+    _known(
+        r"these packages do not match the hashes",
+        "a package is not the one that the recipe locks: its hash is another",
+        "check the index; if it is right, lock the package again in a copy of the recipe",
+    ),
 )
 
 

@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 
 from hpcbench.metrics.base import SampleMetric, acceptable
 
-START = 300.0
-"""Seconds that a program may take besides the time for its samples."""
+START, PACE = 120.0, 1.0
+"""Seconds that a run may take to start, and for each sample, besides the time limit of one sample."""
 
 HOPELESS = 8
 """If a program fails on so many first samples, each alone and in the same words, it is not run for others."""
@@ -124,7 +124,8 @@ class ProgramMetric(SampleMetric):
 
         Args:
             pairs: predictions and references.
-            seconds: time for one sample; a run has that for each of its samples, and `START`.
+            seconds: time limit of one sample. A run has it once, besides `START` and `PACE`, so that a sample
+                on which the program hangs is found before long.
         """
         try:
             self.check_here()
@@ -158,7 +159,7 @@ class ProgramMetric(SampleMetric):
             work = folder / "work"
             work.mkdir()
             command = self.write(work, texts, references)
-            printed = self._printed(command, work, folder, START + seconds * len(pairs))
+            printed = self._printed(command, work, folder, START + seconds + PACE * len(pairs))
             found = self.read(work, printed, references)
         if len(found) != len(pairs):
             what = f"it has figures of {len(found)} samples, not of {len(pairs)}"

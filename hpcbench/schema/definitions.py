@@ -551,9 +551,10 @@ class Dataset(Definition):
     """Number of its page images. Without it: unknown."""
     scorer: str = ""
     """Program of its publisher that makes the official score, where no metric of hpcbench does."""
-    scored_here: Literal["parts", "nothing"] = "parts"
-    """How much of the official score metrics of hpcbench give, where there is a `scorer`: `parts` of it, or
-    `nothing`. hpcbench refuses run tasks of the latter, since their numbers would mean nothing."""
+    scored_here: Literal["all", "parts", "nothing"] = "parts"
+    """How much of the official score metrics give, where there is a `scorer`: `all`, by the program itself in
+    an image; `parts` of it; or `nothing`: hpcbench refuses such run tasks, since their numbers would mean
+    nothing."""
     read: tuple[str, ...] = ()
     """Sources that this definition was written from, each with its revision."""
     unread: tuple[str, ...] = ()

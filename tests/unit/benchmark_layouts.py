@@ -6,7 +6,8 @@ Each layout was read at the sources that the dataset's definition names under `r
     samples: as they are read: references, prompt, scores (answer → value of the run task's first metric),
         and where they matter document, metadata, and the number of images
 
-`!picture 1` is an image as the hub's columns hold it, `!png 1` its bytes, `!base64 1` these as text.
+`!picture 1` is an image as the hub's columns hold it, `!png 1` its bytes, `!base64 1` these as text, and
+`!pdf 1` a PDF of one page. `scores` is empty where the metric's image alone has its publisher's program.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import Any
 
 import yaml
 from PIL import Image
+
+from hpcbench.metrics.publishers import ONE_PAGE
 
 FOLDER = Path(__file__).parent / "layouts"
 
@@ -43,7 +46,12 @@ def _text(shade: int) -> str:
     return base64.b64encode(_png(shade)).decode()
 
 
-for _tag, _make in (("!png", _png), ("!picture", _picture), ("!base64", _text)):
+def _pdf(pages: int) -> bytes:
+    assert pages == 1
+    return ONE_PAGE
+
+
+for _tag, _make in (("!png", _png), ("!picture", _picture), ("!base64", _text), ("!pdf", _pdf)):
     _Loader.add_constructor(_tag, lambda loader, node, make=_make: make(int(node.value)))
 
 

@@ -52,6 +52,12 @@ SAID = {
         "toomanyrequests: You have reached your pull rate limit.",
     ],
     "the registry refuses access": ["unauthorized: authentication required"],
+    "the package index does not have a package that the recipe locks": [
+        "ERROR: No matching distribution found for olmocr==0.4.27",  # pip 23.0.1
+    ],
+    "a package is not the one that the recipe locks: its hash is another": [
+        "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated",
+    ],
     "the GPU's driver is too old for the image, or the image is not built for this GPU": [
         "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).",
         "CUDA error: CUDA driver version is insufficient for CUDA runtime version",

@@ -21,6 +21,7 @@ from tests.recipe_lint import lint
 
 ROOT = Path(__file__).parents[3]
 RECIPES = sorted(ROOT.glob("recipes/images/*/Dockerfile"))
+SCORERS = sorted(ROOT.glob("recipes/scorers/*/Dockerfile"))
 DIGEST = "sha256:" + "a" * 64
 BUILD_ARGUMENT = re.compile(r"\{\{\s*\w+\s*\}\}")
 """Text that Apptainer would replace, in any section."""
@@ -299,6 +300,20 @@ def test_our_recipes_are_short_locked_and_pinned(path: Path) -> None:
     assert re.fullmatch(r"v\d+\.\d+\.\d+|bookworm-\d{8}-slim", recipe.base.tag)
 
 
+@pytest.mark.parametrize("path", SCORERS, ids=lambda path: path.parent.name)
+def test_recipes_of_publishers_scorers_are_locked_and_pinned(path: Path) -> None:
+    recipe = parse(path)
+    assert len(path.read_text().splitlines()) <= 35
+    assert lint(recipe) == []
+    assert re.fullmatch(r"(bookworm|trixie)-\d{8}-slim", recipe.base.tag)
+    assert f"`{path.parent.name}`" in (ROOT / "recipes/scorers/README.md").read_text()
+    lock = (path.parent / "requirements.lock").read_text()
+    asked = (path.parent / "requirements.in").read_text().splitlines()[-2:]
+    (package,) = (line for line in asked if "==" in line)
+    name, version = package.split("==")
+    assert f"\n{name.partition('[')[0]}=={version} " in lock
+
+
 def test_recipes_of_one_base_have_one_digest_and_the_readme_tells_it() -> None:
     readme = (ROOT / "recipes/images/README.md").read_text()
     digests: dict[str, set[str]] = {}
@@ -358,7 +373,7 @@ def test_our_image_definitions_are_pinned_as_the_recipe_of_their_engine_is() -> 
             continue
         if image.recipe is not None:
             recipe = ROOT / "registries/images" / image.recipe
-            assert recipe.resolve() in [path.resolve() for path in RECIPES], name
+            assert recipe.resolve() in [path.resolve() for path in (*RECIPES, *SCORERS)], name
             continue
         named = Reference.parse(image.reference or "")
         digest = image.digest or named.digest

@@ -85,6 +85,7 @@ def test_a_program_that_hangs_on_one_prediction_is_ended(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hpcbench.metrics.programs.START", 2.0)
+    monkeypatch.setattr("hpcbench.metrics.programs.PACE", 0.0)
     found = Fake(runs=str(runs)).score_all([("a", ["a"]), ("hang", ["a"])], seconds=0.1)
     assert found[0] == Parts(1.0, 1)
     assert str(found[1]) == "pytest did not end in 2.1 s"
