@@ -16,7 +16,7 @@ import base64
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,17 @@ def _pdf(pages: int) -> bytes:
     return ONE_PAGE
 
 
-for _tag, _make in (("!png", _png), ("!picture", _picture), ("!base64", _text), ("!pdf", _pdf)):
-    _Loader.add_constructor(_tag, lambda loader, node, make=_make: make(int(node.value)))
+_MAKERS: Mapping[str, Callable[[int], Any]] = {
+    "!png": _png, "!picture": _picture, "!base64": _text, "!pdf": _pdf,
+}  # fmt: skip
+
+
+def _made(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
+    return _MAKERS[node.tag](int(node.value))
+
+
+for _tag in _MAKERS:
+    _Loader.add_constructor(_tag, _made)
 
 
 def names() -> list[str]:

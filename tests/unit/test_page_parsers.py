@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from hpcbench import plugins
 from hpcbench.parsers import DocTags, FrontMatter, LayoutJson, Otsl, PageHtml
 from hpcbench.parsers.otsl import table_of
+from hpcbench.parsers.reader import reader
+from hpcbench.schema.definitions import MLTask
+from hpcbench.schema.records import Sample
 from tests.campaign import examples
 
 PARSERS = ("deepseek_ocr", "doctags", "front_matter", "layout_json", "otsl", "page_html")
@@ -181,6 +184,16 @@ def test_the_head_before_a_page_is_removed() -> None:
 def test_a_head_without_end_stays_and_is_marked() -> None:
     found = FrontMatter().parse("---\nprimary_language: en")
     assert (found.value, found.repairs) == ("---\nprimary_language: en", ("open tags",))
+
+
+@pytest.mark.parametrize("end", ["\n</answer>", "</answer>\n", ""])
+def test_thoughts_and_the_tags_around_a_page_are_removed_as_numarkdown_needs(end: str) -> None:
+    read = reader(MLTask(name="ocr", plugin="ocr"))
+    page = "# A\n\n| a | b |"
+    found = read(
+        f"<think>a page</think>\n<answer>\n{page}{end}", Sample("1", (), {}, ("x",), "1"), False
+    )
+    assert (found.value, found.form) == (page, "text")
 
 
 PIECES = st.sampled_from(
