@@ -107,9 +107,9 @@ lint: .venv/dev.done
 format: .venv/dev.done
 	.venv/bin/ruff format . && .venv/bin/ruff check --fix .
 
-# Left out: those that need an image or vLLM, and benchmarks/gpu.
+# Left out: those that need an image, vLLM or a publisher's package, and benchmarks/gpu.
 bench: .venv/dev.done
-	for script in $(filter-out %/images.py %/through_wrapper.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; .venv/bin/python $$script || exit 1; done
+	for script in $(filter-out %/images.py %/publishers.py %/through_wrapper.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; .venv/bin/python $$script || exit 1; done
 
 cluster-up: .venv/dev.done
 	.venv/bin/python -m tests.cluster install && .venv/bin/python -m tests.cluster up

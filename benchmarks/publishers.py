@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from omnidocbench.evaluate import evaluate_page
+from omnidocbench.evaluate import evaluate_page  # type: ignore[import-not-found]
 
 from hpcbench.metrics import metric
 from hpcbench.metrics.base import value_of
