@@ -1,8 +1,8 @@
 """First step of a job: submitit, with a folder of pickles that only the submitter can have written.
 
 Slurm, or the local executor, calls `python -m hpcbench.submit.job_start -u -m submitit.core._submit FOLDER`:
-submitit writes all that follows the module's name. A pickle is code, and where colleagues may rename entries of an experiment's
-folder, FOLDER may be another folder by now.
+submitit writes all that follows the module's name. A pickle is code, and where colleagues may rename entries
+of an experiment's folder, FOLDER may be another folder by now.
 """
 
 from __future__ import annotations
