@@ -533,7 +533,7 @@ def test_prod_takes_what_is_locked(files: Files, lock: str) -> None:
         ("{type: local, path: ../../p.yaml}", "2:29: not a folder: "),
         (
             "{type: gti, url: x}",
-            "2:9: source: input tag 'gti' found using 'type' does not match any",
+            "2:9: source: 'type' must be 'local', 'git', 'pypi', 'requirement', not",
         ),
     ],
 )
@@ -941,7 +941,7 @@ def test_mistakes_in_old_words_are_reported_where_they_are(files: Files) -> None
     files.write("runs/snils.yaml", V02_RUN.replace("temperature: 0.5", "temperature: hot"))
     reported = files.refusal("name: old\ntasks: [snils]\n", mode="dev")
     assert reported == [
-        "registry/runs/snils.yaml:11:25: generation.temperature: must be a number, not 'hot'"
+        "registry/runs/snils.yaml:11:25: model.params.temperature: must be a number, not 'hot'"
     ]
 
 

@@ -259,7 +259,7 @@ def test_a_free_shard_is_claimed_once_and_done_shards_not_again(tmp_path: Path) 
     assert claim(here, first, OWNER) is None
     assert state(here).state == "claimed"
     assert state(here).owner == {
-        "job": "4711_0", "restart": 0, "host": "n1", "pid": 1, "node": "", "round": 0,
+        "job": "4711_0", "restart": 0, "host": "n1", "pid": 1, "node": "", "round": 0, "replica": 0,
     }  # fmt: skip
     assert not state(here).claimable
     mine.record(small.response("s0"))
