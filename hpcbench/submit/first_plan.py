@@ -72,13 +72,16 @@ LONGEST_LABEL = 60
 
 DefinitionT = TypeVar("DefinitionT", bound=Definition)
 
-Kind = Literal["answer", "text", "label", "object", "pages"]
-"""Kind of references: answers to questions, texts of pages, classes, fields; pages: numbers of pages."""
+Kind = Literal["answer", "text", "label", "object", "pages", "tests"]
+"""Kind of references: answers to questions, texts of pages, classes, fields; pages: numbers of pages; tests:
+what only the program of a benchmark's publisher scores."""
 
 _KIND_OF_TASK: Mapping[str, Kind] = {
     "vqa": "answer", "ocr": "text", "classification": "label", "kie": "object",
 }  # fmt: skip
-_KIND_OF_ITERATOR: Mapping[str, Kind] = {"omnidocbench": "text", "cord": "object"}
+_KIND_OF_ITERATOR: Mapping[str, Kind] = {
+    "omnidocbench": "text", "cord": "object", "page_tests": "tests",
+}  # fmt: skip
 _KIND_OF_COLUMN: Mapping[str, Kind] = {"gt_parse": "object"}
 
 
@@ -188,7 +191,7 @@ class Choices:
         if not set(needed) <= set(dataset.fields):
             return False
         wanted, said = _wanted(ml_task), _said(dataset)
-        if dataset.ml_task is not None:
+        if dataset.ml_task is not None and said != "tests":
             said = _wanted(self.get(MLTask, dataset.ml_task))
         if said is not None:
             return said == wanted
