@@ -310,6 +310,16 @@ class Lab:
             in self._slurm("scontrol", "-o", "show", "node", node).partition("State=")[2].split()[0]
         )
 
+    @contextlib.contextmanager
+    def drained(self, nodes: Sequence[str]) -> Iterator[None]:
+        """Nodes on which Slurm starts no job inside the block."""
+        where = f"NodeName={','.join(nodes)}"
+        self._slurm("scontrol", "update", where, "State=DRAIN", "Reason=test")
+        try:
+            yield
+        finally:
+            self._slurm("scontrol", "update", where, "State=RESUME")
+
     def _resume_drained(self) -> None:
         """Slurm drains a node on which a launch went wrong, and leaves it so for ever."""
         for node, state in self.node_states().items():

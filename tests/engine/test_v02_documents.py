@@ -13,6 +13,7 @@ import pytest
 
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import all_experiments
+from tests.engine.test_vllm import lab_vllm
 from tests.unit.v02 import QUESTIONS, own_package, v02_registry, write
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -46,6 +47,27 @@ def hpcbench(folder: Path, *arguments: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+@pytest.mark.campaign  # vLLM starts twice; the test below runs the same documents with a quicker engine
+def test_the_documents_of_v02_run_with_the_engine_that_they_name(tmp_path: Path) -> None:
+    more = (
+        f"image: venv:{lab_vllm().parents[1]}\nload_timeout: 600\n"
+        "engine_options: {enforce_eager: true, max_num_seqs: 8}\n"
+    )
+    registry = v02_registry(tmp_path, "vllm", more)
+    plan = str(registry / "experiments/benchmark_2025.yaml")
+    hpcbench(tmp_path, "submit", plan, "--wait")
+    (experiment,) = all_experiments(tmp_path / "home")
+    assert {one.model.engine for one in experiment.resolved.run_tasks} == {"vllm"}
+    tables = json.loads(experiment.metrics_file.read_text())["run_tasks"]
+    assert {name: one["ok"] for name, one in tables.items()} == {
+        "qwen_docvqa_ru": len(QUESTIONS), "llava_docvqa_ru": len(QUESTIONS),
+    }  # fmt: skip
+    again = hpcbench(
+        tmp_path, "submit", "Grand VLM Benchmark 2025", "--registry", str(registry), "--dry-run"
+    )
+    assert "asks 0 of 8 samples" in again
 
 
 def test_the_documents_of_v02_run_as_they_lie(tmp_path: Path) -> None:

@@ -18,12 +18,13 @@ QUESTIONS = [
 ]
 
 
-def v02_registry(folder: Path, engine: str = "vllm") -> Path:
+def v02_registry(folder: Path, engine: str = "vllm", more: str = "") -> Path:
     """A copy of the three documents, and beside them the models, dataset and run task that they name.
 
     Args:
         folder: where the registry is made.
         engine: engine of the models.
+        more: further lines of the definitions of the models.
     """
     registry = folder / "configs"
     shutil.copytree(DOCUMENTS, registry)
@@ -40,7 +41,7 @@ def v02_registry(folder: Path, engine: str = "vllm") -> Path:
     for name in ("Qwen2-VL", "LLaVA 1.5"):
         write(registry, f"models/{name.split()[0].lower()}.yaml",
               f"name: {name}\nengine: {engine}\nsource: {ROOT / 'examples/demo/model'}\ngpus: 0\n"
-              "dtype: float32\ncontext_length: 1024\n")  # fmt: skip
+              f"dtype: float32\ncontext_length: 1024\n{more}")  # fmt: skip
     write(registry, "run_tasks/other.yaml",
           f'name: llava_docvqa_ru\nml_task: VQA\nmodel: {{name: "LLaVA 1.5", framework: {engine}}}\n'
           "dataset: docvqa_ru\nmetrics: [ANLS, cer]\n")  # fmt: skip
