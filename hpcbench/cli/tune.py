@@ -60,7 +60,7 @@ def tune(arguments: argparse.Namespace) -> int:
         )
         return 0
     _print(duels.fought)
-    _tell(best, whole=whole, out=out)
+    _tell(best, whole=whole, overlay=out, registry=arguments.out)
     return 0
 
 
@@ -225,15 +225,15 @@ def _print(duels: Sequence[Duel]) -> None:
     console().print(shown)
 
 
-def _tell(best: Settings, *, whole: bool, out: Path | None) -> None:
+def _tell(best: Settings, *, whole: bool, overlay: Path | None, registry: Path) -> None:
     if not whole:
         print("the budget ended before the search: --budget gives it more minutes")
     if not best:
         print("no setting was faster than the plan as it is")
         return
     print(f"fastest: {' '.join(_texts(best))}")
-    if out is not None:
-        print(f"wrote {out}: `--registry {out.parents[-2]}` uses it with RUN_MODE=dev")
+    if overlay is not None:
+        print(f"wrote {overlay}: `--registry {registry}` uses it with RUN_MODE=dev")
     if CONCURRENCY in best:
         print(f"write `concurrency: {best[CONCURRENCY]}` into the run task")
 

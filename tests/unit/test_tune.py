@@ -1,0 +1,65 @@
+"""What `hpcbench tune` tries by itself, and the overlay that it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hpcbench.cli import tune
+from hpcbench.cli.main import main
+from hpcbench.comparison.tuning import Duel
+from hpcbench.registry.catalog import Catalog
+from hpcbench.schema.definitions import Model
+from tests.unit.small import resolved, run_task
+
+BATCH = "model.engine_options.max_batch"
+
+
+def test_the_engines_options_and_the_requests_in_flight_are_tried(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["tune", "tiny-vlm", "--dataset", "demo_vqa", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "concurrency: [1], 2, 4, 8, 16, 32, 64, 128, 256",
+        f"{BATCH}: 1, 2, 4, [8], 16, 32",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reported"),
+    [
+        (["tiny-vlm"], "model 'tiny-vlm' needs a dataset (--dataset NAME, or name a plan's file)"),
+        (["gone.yaml"], "gone.yaml: no such plan (name a plan, or a model with --dataset)"),
+        (
+            ["tiny-vlm", "--dataset", "demo_vqa", "--try", "concurrency"],
+            "PATH=VALUE,VALUE is expected",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: list[str], reported: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", *arguments]) == 2
+    assert reported in capsys.readouterr().err
+
+
+def test_the_overlay_has_the_options_and_their_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUN_MODE", "dev")
+    model = {"name": "org/m", "source": "/nowhere", "engine": "huggingface"}
+    plan = resolved(run_task(model=model))
+    best = {"concurrency": 16, BATCH: 32}
+    duel = Duel(best, {"concurrency": 16}, "20261129-1200-tune-abcd", "better", 1.2, 1.1, 1.3, 8)
+
+    path = tune._write(tmp_path, plan, best, [duel])
+
+    assert path == tmp_path / "models" / "org" / "m.dev.yaml"
+    assert yaml.safe_load(path.read_text()) == {"engine_options": {"max_batch": 32}}
+    line = "× 1.200 [1.100, 1.300], better (20261129-1200-tune-abcd)"
+    assert f"# concurrency=16 {BATCH}=32 against concurrency=16: {line}" in path.read_text()
+    (tmp_path / "models/org/m.yaml").write_text(yaml.safe_dump(model))
+    assert Catalog([tmp_path]).get(Model, "org/m").engine_options == {"max_batch": 32}
+    assert tune._write(tmp_path, plan, {"concurrency": 16}, []) is None
