@@ -575,8 +575,8 @@ def find(root: Path, wanted: str) -> Experiment:
         return Experiment(Path(wanted).resolve())
     remedy = "`hpcbench list` shows them"
     if not matches:
-        there = ["@last", *(one.id for one in known), *(one.name for one in baselines(root))]
-        close = nearest(wanted, there)
+        there = [*(one.id for one in known), *(one.name for one in baselines(root))]
+        close = nearest(wanted, ["@last", *there] if known else there)
         meant = f"did you mean '{close}'? " if close else ""
         if not known:
             remedy = "it has none yet: `hpcbench submit PLAN` makes one"

@@ -520,3 +520,9 @@ def test_home_is_the_environments_the_sites_or_the_users(monkeypatch: pytest.Mon
 def test_responses_survive_their_json() -> None:
     one = small.response("s", "é", error="x")
     assert type(one).from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
+def test_in_an_empty_home_the_newest_experiment_is_none(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as raised:
+        find(tmp_path, "@last")
+    assert "did you mean" not in str(raised.value) and "`hpcbench submit PLAN`" in str(raised.value)
