@@ -1,4 +1,4 @@
-"""What `hpcbench tune` tries by itself, and the overlay that it writes."""
+"""The settings that `hpcbench tune` tries by itself, and the overlay that it writes."""
 
 from __future__ import annotations
 
