@@ -113,13 +113,19 @@ def parts(
     environ = os.environ if environ is None else environ
     if not gpus_each:
         return [({}, frozenset())] * count
-    variable = next((name for name in _CHOSEN if name in environ), _CHOSEN[0])
+    chosen = next((name for name in _CHOSEN if name in environ), _CHOSEN[0])
     names, found, dealt = handles(environ), gpus(), []
+    lists = {chosen: names}
+    for variable in _SLURMS:  # Docker's daemon counts as they do
+        numbers = environ.get(variable, "").split(",")
+        if numbers != [""] and len(numbers) == len(names):
+            lists[variable] = numbers
     for place in range(count):
-        own = names[place * gpus_each : (place + 1) * gpus_each]
-        near = [gpu.cpus for name in own if (gpu := _named(name, found)) is not None]
+        mine = slice(place * gpus_each, (place + 1) * gpus_each)
+        near = [gpu.cpus for name in names[mine] if (gpu := _named(name, found)) is not None]
         settings = {"CUDA_DEVICE_ORDER": environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
-        dealt.append((settings | {variable: ",".join(own)}, frozenset().union(*near)))
+        settings |= {variable: ",".join(own[mine]) for variable, own in lists.items()}
+        dealt.append((settings, frozenset().union(*near)))
     return dealt
 
 

@@ -180,6 +180,8 @@ def test_gpus_are_dealt_out_to_workers_with_the_cpus_near_them(machine: Machine)
     (first, cpus), (second, _) = parts(2, 2, {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2,GPU-0"})
     assert (first["CUDA_VISIBLE_DEVICES"], cpus) == ("GPU-1,GPU-2", {0, 1, 2, 3})
     assert second["CUDA_VISIBLE_DEVICES"] == "GPU-0", "the worker reports that it has too few"
+    slurms = {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_GPUS": "4,6"}
+    assert [one["SLURM_JOB_GPUS"] for one, _ in parts(2, 1, slurms)] == ["4", "6"]
     amd = parts(2, 1, {"ROCR_VISIBLE_DEVICES": "0,1"})
     assert [one["ROCR_VISIBLE_DEVICES"] for one, _ in amd] == ["0", "1"]
     assert parts(2, 0, {}) == [({}, frozenset()), ({}, frozenset())]
