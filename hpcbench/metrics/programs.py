@@ -62,15 +62,34 @@ def installed(distribution: str, release: str) -> None:
 
 
 @dataclass(frozen=True)
-class ProgramMetric(SampleMetric):
-    """A metric whose values a program computes."""
+class PublishersMetric(SampleMetric):
+    """A metric that the package of its publisher computes."""
 
     release: str
-    """Version of the program's package."""
+    """Version of the package."""
+
+    distribution: ClassVar[str]
+    """The package on PyPI."""
+
+    def check_here(self) -> None:
+        """Check that the metric can score here.
+
+        Raises:
+            NotInstalled: it cannot.
+        """
+        installed(self.distribution, self.release)
+
+    @property
+    def signature(self) -> str:
+        """E.g. `olmocr_bench|olmocr:0.4.27|v1`: name, the package and its release, our version."""
+        return f"{self.name}|{self.distribution}:{self.release}|v1"
+
+
+@dataclass(frozen=True)
+class ProgramMetric(PublishersMetric):
+    """A metric whose values a program computes."""
 
     accepts: ClassVar[tuple[str, ...]] = ("text",)
-    distribution: ClassVar[str]
-    """The program's package on PyPI."""
     most_at_once: ClassVar[int] = 500
     """Samples of one run at most."""
 
@@ -99,14 +118,6 @@ class ProgramMetric(SampleMetric):
         Raises:
             Exception: the program's results are missing, or not of its form.
         """
-
-    def check_here(self) -> None:
-        """Check that the metric can score here.
-
-        Raises:
-            NotInstalled: it cannot.
-        """
-        installed(self.distribution, self.release)
 
     def score(self, prediction: object, references: Sequence[Any]) -> Any:
         """One sample alone: a whole run of the program.
@@ -193,11 +204,6 @@ class ProgramMetric(SampleMetric):
         if code:
             raise ProgramFailed(f"{self.distribution} ended with exit code {code}: {_why(printed)}")
         return printed
-
-    @property
-    def signature(self) -> str:
-        """E.g. `olmocr_bench|olmocr:0.4.27|v1`: name, the program's package and release, our version."""
-        return f"{self.name}|{self.distribution}:{self.release}|v1"
 
 
 def _why(printed: str) -> str:

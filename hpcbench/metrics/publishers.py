@@ -21,8 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from hpcbench.metrics.base import Counts, Parts, SampleMetric, acceptable, add_up, over_one
-from hpcbench.metrics.programs import NotInstalled, ProgramFailed, ProgramMetric, installed
+from hpcbench.metrics.base import CorpusMetric, Counts, Parts, acceptable, add_up, over_one
+from hpcbench.metrics.programs import (
+    NotInstalled,
+    ProgramFailed,
+    ProgramMetric,
+    PublishersMetric,
+)
 
 
 def _one_page() -> bytes:
@@ -74,7 +79,7 @@ class PageTests(ProgramMetric):
 
 
 @dataclass(frozen=True)
-class OlmOcrBench(PageTests):
+class OlmOcrBench(PageTests, CorpusMetric):
     """olmOCR-bench of Allen AI: mean over its files of the share of tests that pass.
 
     `python -m olmocr.bench.benchmark` runs the tests: texts that are there or are not, their order, cells of
@@ -86,11 +91,6 @@ class OlmOcrBench(PageTests):
 
     name: ClassVar[str] = "olmocr_bench"
     distribution: ClassVar[str] = "olmocr"
-    aggregation: ClassVar[Literal["corpus"]] = "corpus"
-
-    def aggregate(self, parts: Sequence[Counts]) -> float:
-        """The value of the sums of all pages' counts."""
-        return float(self.combine(add_up(parts)))
 
     def combine(self, sums: Mapping[str, Any]) -> Any:
         """Mean over files of passed ÷ tests; a file without tests, as in some resamples, does not count."""
@@ -254,23 +254,7 @@ def _inferred(name: str, source: Path, text: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Called(SampleMetric):
-    """A metric that calls its publisher's library."""
-
-    release: str
-    distribution: ClassVar[str]
-
-    def check_here(self) -> None:
-        """Check that the metric can score here.
-
-        Raises:
-            NotInstalled: it cannot.
-        """
-        installed(self.distribution, self.release)
-
-
-@dataclass(frozen=True)
-class Grits(_Called):
+class Grits(PublishersMetric, CorpusMetric):
     """GriTS of its authors' package: similarity of tables in HTML as grids, weighed by their cells.
 
     The package pairs the tables of a page, and makes F1 of the sums over all pages (`compute_grits`):
@@ -283,11 +267,6 @@ class Grits(_Called):
 
     name: ClassVar[str] = "grits"
     distribution: ClassVar[str] = "grits-metric"
-    aggregation: ClassVar[Literal["corpus"]] = "corpus"
-
-    def aggregate(self, parts: Sequence[Counts]) -> float:
-        """The value of the sums of all pages' counts."""
-        return float(self.combine(add_up(parts)))
 
     def combine(self, sums: Mapping[str, Any]) -> Any:
         """F1 of sums."""
@@ -340,7 +319,7 @@ def tables_of(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Cdm(_Called):
+class Cdm(PublishersMetric):
     """CDM of OmniDocBench's authors: formulas drawn by XeLaTeX, their characters matched by place.
 
     `omnidocbench.evaluate.calc_section_cdm` scores a formula; one that cannot be drawn is 0.
@@ -379,8 +358,3 @@ class Cdm(_Called):
             if not (Path(folder) / "bbox_gt.jsonl").exists():
                 raise ValueError("the reference cannot be drawn by XeLaTeX")
         return over_one(float(found["cdm"]))
-
-    @property
-    def signature(self) -> str:
-        """E.g. `cdm|omnidocbench:0.1.0|v1`."""
-        return f"{self.name}|{self.distribution}:{self.release}|v1"
