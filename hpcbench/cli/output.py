@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import platform
 import sys
 import time
@@ -154,8 +155,16 @@ class _PlainProgress:
         return f", {size_text(rate)}/s, {left} left"
 
 
-def follow(experiment: Experiment, *, silent: bool = False) -> ExperimentStatus:
-    """Show an experiment until it has ended; when piped, one line per change."""
+def follow(
+    experiment: Experiment, *, silent: bool = False, until: float = math.inf
+) -> ExperimentStatus:
+    """Show an experiment until it has ended; when piped, one line per change.
+
+    Args:
+        experiment: the experiment.
+        silent: print nothing.
+        until: return before it has ended at this time of the monotonic clock.
+    """
     # Imported only here: most verbs print without a status, whose modules take a tenth of a second.
     from hpcbench.cli.due import do_what_is_due
     from hpcbench.cli.status_screen import StatusScreen
@@ -166,12 +175,12 @@ def follow(experiment: Experiment, *, silent: bool = False) -> ExperimentStatus:
     observer = Observer(experiment)
     status = observer.look()
     if silent or not out.is_terminal:
-        return _follow_plainly(experiment, observer, status, pause, silent)
+        return _follow_plainly(experiment, observer, status, pause, silent, until)
     from rich.live import Live
 
     with Live(StatusScreen(status, live=True), console=out, auto_refresh=False) as live:
         live.refresh()
-        while status.state not in ENDED:
+        while status.state not in ENDED and time.monotonic() < until:
             time.sleep(pause)
             status = observer.look()
             live.update(StatusScreen(status, live=True), refresh=True)
@@ -281,7 +290,12 @@ def sweep_tables(experiment: Experiment) -> Iterator[Table]:
 
 
 def _follow_plainly(
-    experiment: Experiment, observer: Observer, status: ExperimentStatus, pause: float, silent: bool
+    experiment: Experiment,
+    observer: Observer,
+    status: ExperimentStatus,
+    pause: float,
+    silent: bool,
+    until: float,
 ) -> ExperimentStatus:
     from hpcbench.cli.due import do_what_is_due
     from hpcbench.status import ENDED
@@ -299,7 +313,7 @@ def _follow_plainly(
         if line != printed and due and not silent:
             print(line, flush=True)
             printed, last, when = line, news, time.monotonic()
-        if status.state in ENDED:
+        if status.state in ENDED or time.monotonic() >= until:
             return status
         if not do_what_is_due(experiment, status):
             time.sleep(pause)

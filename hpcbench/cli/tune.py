@@ -16,7 +16,7 @@ import yaml
 from hpcbench import number_format as form
 from hpcbench import plugins
 from hpcbench.cli.ab import arms_of
-from hpcbench.cli.output import console, print_json, say, table
+from hpcbench.cli.output import console, follow, print_json, say, table
 from hpcbench.cli.submit import prepared_once
 from hpcbench.comparison.tuning import AT_ONCE, CONCURRENCY, Duel, Knob, Settings, Value, search
 from hpcbench.errors import Problem, UserError
@@ -102,17 +102,12 @@ class Duels:
 
     def _follow(self, experiment: Experiment) -> bool:
         """Wait for the end of a duel; False: the budget ended first, and the duel is cancelled."""
-        from hpcbench.cli.due import do_what_is_due
-        from hpcbench.cli.output import POLL_SECONDS
-        from hpcbench.status import ENDED, Observer
+        from hpcbench.status import ENDED
 
-        observer = Observer(experiment)
-        while (status := observer.look()).state not in ENDED:
-            if time.monotonic() > self._until:
-                cancel(experiment)
-                return False
-            do_what_is_due(experiment, status)
-            time.sleep(POLL_SECONDS[experiment.resolved.executor])
+        status = follow(experiment, silent=True, until=self._until)
+        if status.state not in ENDED:
+            cancel(experiment)
+            return False
         if status.state != "done":
             say(f"  {experiment.id} is {status.state}: `hpcbench status {experiment.id}`")
         return True
