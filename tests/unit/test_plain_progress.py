@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +25,14 @@ def followed(monkeypatch: pytest.MonkeyPatch, *looks: tuple[str, int, dict[str, 
     monkeypatch.setattr("hpcbench.status.models.counted", lambda found: "1 failed" * bool(found))
     monkeypatch.setattr(output.time, "monotonic", lambda: float(next(seconds)))
     observer = SimpleNamespace(look=lambda: next(statuses))
-    output._follow_plainly(None, observer, next(statuses), 0, silent=False)  # type: ignore[arg-type]
+    output._follow_plainly(
+        None,  # type: ignore[arg-type]
+        observer,  # type: ignore[arg-type]
+        next(statuses),
+        0,
+        silent=False,
+        until=inf,
+    )
 
 
 def test_each_answer_is_not_a_line(
