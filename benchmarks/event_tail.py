@@ -22,9 +22,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from hpcbench.experiment.event_log import EventLog  # noqa: E402
 from hpcbench.experiment.events import EventTail  # noqa: E402
 from hpcbench.experiment.layout import Experiment  # noqa: E402
-from hpcbench.experiment.log import EventLog  # noqa: E402
 
 GOAL = 0.05
 """Share of one core."""

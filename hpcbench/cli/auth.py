@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import EnvironmentFault, RunFailed, UserError
-from hpcbench.oauth import ask, store
+from hpcbench.oauth import interactive, token_file
 from hpcbench.oauth.keeper import TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions
 from hpcbench.registry.resolve import load_model
@@ -17,7 +17,7 @@ from hpcbench.registry.resolve import load_model
 
 def status(arguments: argparse.Namespace) -> int:
     """`hpcbench auth status`: the tokens in the user's file; asks no server."""
-    found = [_described(kept, record) for kept, record in store.records()]
+    found = [_described(kept, record) for kept, record in token_file.records()]
     if arguments.json:
         print_json(found)
         return 0
@@ -42,7 +42,7 @@ def login(arguments: argparse.Namespace) -> int:
     if options.grant_type == "refresh_token" and options.refresh_token is None:
         refresh = _read_refresh_token(options)
     try:
-        granted = ask.get(options, say, allow_http=allow_http, renew=True, refresh=refresh)
+        granted = interactive.get(options, say, allow_http=allow_http, renew=True, refresh=refresh)
     except TokenRefused as error:
         raise UserError(str(error), remedy="correct `auth` in the model's engine_options") from None
     except TokenFailed as error:
@@ -54,7 +54,7 @@ def login(arguments: argparse.Namespace) -> int:
 def forget(arguments: argparse.Namespace) -> int:
     """`hpcbench auth forget MODEL`: the token's file goes."""
     options, _ = _credential(arguments)
-    if not store.Store(options.key).forget():
+    if not token_file.Store(options.key).forget():
         raise RunFailed(f"there is no token of {options.server} for client {options.client_id}")
     say("forgotten; the server may accept the token until it ends")
     return 0
@@ -62,7 +62,7 @@ def forget(arguments: argparse.Namespace) -> int:
 
 def _credential(arguments: argparse.Namespace) -> tuple[AuthOptions, bool]:
     model = load_model(arguments.model, arguments.registry)
-    options = ask.credential(model.engine, model.engine_options)
+    options = interactive.credential(model.engine, model.engine_options)
     if options is None:
         raise UserError(
             f"model '{model.name}' asks no token server",
@@ -82,8 +82,8 @@ def _read_refresh_token(options: AuthOptions) -> str:
     return found.strip()
 
 
-def _described(kept: store.Store, record: store.Record) -> dict[str, Any]:
-    token, now = kept.token(record), store.now()
+def _described(kept: token_file.Store, record: token_file.Record) -> dict[str, Any]:
+    token, now = kept.token(record), token_file.now()
     refresh = "none" if record.refresh is None else "ready"
     if record.sent and record.rotates is not False:
         refresh = "its answer is lost: log in"

@@ -220,7 +220,7 @@ def _command(arguments: argparse.Namespace, one: Mapping[str, Any]) -> str:
 
 
 def _scores(compared: Sequence[Mapping[str, Any]]) -> Table:
-    from hpcbench.comparison.rows import metric_cells
+    from hpcbench.comparison.table_rows import metric_cells
 
     numbers = (
         "baseline", "candidate", "difference", "95 % interval", "p", "won/lost/same", "documents",
@@ -237,7 +237,7 @@ def _scores(compared: Sequence[Mapping[str, Any]]) -> Table:
 
 def _notes(one: Mapping[str, Any]) -> Iterator[str]:
     """Facts that a reader needs to judge the table."""
-    from hpcbench.comparison.rows import metric_notes, refusal_text
+    from hpcbench.comparison.table_rows import metric_notes, refusal_text
 
     for refused in one["refused"]:
         yield f"not compared: {refusal_text(refused)}"
@@ -249,7 +249,7 @@ def _notes(one: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _speeds(figures: Sequence[Mapping[str, Any]]) -> Table:
-    from hpcbench.comparison.rows import DETAILS, speed_cells
+    from hpcbench.comparison.table_rows import DETAILS, speed_cells
 
     numbers = ("baseline", "candidate", "ratio", "95 % interval")
     shown = table("run task", "speed and memory", *numbers, "", right=numbers)
@@ -298,7 +298,7 @@ def _shortlist(differences: Sequence[Mapping[str, Any]]) -> list[Mapping[str, An
 def _differences(differences: Sequence[Mapping[str, Any]]) -> Table:
     from rich.markup import escape
 
-    from hpcbench.comparison.rows import setting_text
+    from hpcbench.comparison.table_rows import setting_text
 
     shown = table("configured differently", "baseline", "candidate")
     for one in differences:

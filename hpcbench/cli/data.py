@@ -17,7 +17,7 @@ from hpcbench.cli.output import (
     table,
     transfer_bar,
 )
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.data.progress import Progress, silent, size_text
 from hpcbench.data.sync import LEASE, Freed, SmartSync
 from hpcbench.data.tree import Version

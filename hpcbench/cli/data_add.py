@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from hpcbench.cli.ask import ask, ask_several, at_terminal
 from hpcbench.cli.data import site_of
 from hpcbench.cli.first_model import choose_model
 from hpcbench.cli.output import say, transfer_bar
+from hpcbench.cli.questions import ask, ask_several, at_terminal
 from hpcbench.data.archives import inner, is_archive, stem_of, unpack
 from hpcbench.data.columns import Roles, Wish, column_named
 from hpcbench.data.datasets import bad_rows, open_dataset, unreadable

@@ -15,9 +15,9 @@ from typing import Any, get_args
 from hpcbench.cli.output import print_json, say
 from hpcbench.data.progress import size_text
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError, nearest
+from hpcbench.experiment.event_log import Kind, Sort
 from hpcbench.experiment.events import PATIENCE_SECONDS, Event, EventTail, has_ended
 from hpcbench.experiment.layout import Experiment, find, home
-from hpcbench.experiment.log import Kind, Sort
 from hpcbench.experiment.view.logs import growing, lines_of, text_logs
 from hpcbench.experiment.view.workers import run_task_of, worker_runs
 from hpcbench.files.tail import Growing

@@ -149,7 +149,7 @@ def _run(arguments: Any) -> str:
     if not getattr(arguments, "elsewhere", False):
         what = f"{arguments.verb} runs on this machine only"
         raise UserError(what, remedy="leave --site out, or log in to the cluster")
-    return "hpcbench.cli.remote:elsewhere"
+    return "hpcbench.cli.at_site:elsewhere"
 
 
 def _named_as_typed(error: UserError, arguments: Any) -> UserError:

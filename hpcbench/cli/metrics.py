@@ -276,7 +276,7 @@ _ROWS = "each row needs `prediction`, and `references` or `reference`"
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Numbered rows of a JSONL, CSV or Parquet file; an unreadable row is an error."""
-    from hpcbench.data.rows import How, open_rows
+    from hpcbench.data.annotations import How, open_rows
     from hpcbench.data.tree import Tree
 
     with open_file(path) as file:

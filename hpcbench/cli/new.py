@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbench.cli.ask import at_terminal
 from hpcbench.cli.output import say
+from hpcbench.cli.questions import at_terminal
 from hpcbench.cli.start import hint
 from hpcbench.errors import Problem, UserError
 from hpcbench.registry.registry_dirs import share_dir

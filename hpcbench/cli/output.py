@@ -256,7 +256,7 @@ def _how_to_see(experiment: Experiment, report: Path) -> str:
 def metric_table(experiment: Experiment) -> Table:
     """The scores with their intervals."""
     from hpcbench.experiment.view.evaluated import metrics_of
-    from hpcbench.reporting.tables import metric_cells, metric_rows
+    from hpcbench.reporting.printed_tables import metric_cells, metric_rows
 
     metrics = metrics_of(experiment).run_tasks
     numbers = ("value", "95 % interval", "n", "documents", "coverage")
@@ -272,7 +272,7 @@ def metric_table(experiment: Experiment) -> Table:
 def sweep_tables(experiment: Experiment) -> Iterator[Table]:
     """One table per sweep, with its points."""
     from hpcbench.experiment.view.evaluated import performance_of
-    from hpcbench.reporting.tables import speed_rows
+    from hpcbench.reporting.printed_tables import speed_rows
 
     performance = performance_of(experiment)
     for name, sweep in performance.sweeps.items():
@@ -299,7 +299,7 @@ def _follow_plainly(
 ) -> ExperimentStatus:
     from hpcbench.cli.due import do_what_is_due
     from hpcbench.status import ENDED
-    from hpcbench.status.models import counted
+    from hpcbench.status.experiment_status import counted
 
     printed, last, when = "", None, 0.0
     while True:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hpcbench.cli.ask import ask, ask_several, at_terminal
 from hpcbench.cli.output import say
+from hpcbench.cli.questions import ask, ask_several, at_terminal
 from hpcbench.cli.start import hint
 from hpcbench.errors import UserError
 from hpcbench.registry.starter import check_name, plan_name

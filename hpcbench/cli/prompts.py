@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.cli.output import console, print_json, say
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.data.pictures import name_of
 from hpcbench.errors import HpcbenchError, Problem, UserError

@@ -144,7 +144,7 @@ def _print(
     experiment: Experiment, definitions: Sequence[Report] | None, *, reused_times: bool
 ) -> int:
     """Print one text report to standard output."""
-    from hpcbench.reporting.context import gather
+    from hpcbench.reporting.gather import gather
 
     if definitions is None or len(definitions) != 1:
         raise UserError(

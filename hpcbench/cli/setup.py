@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from hpcbench import installed
-from hpcbench.cli import remote
-from hpcbench.cli.ask import ask, at_terminal
+from hpcbench.cli import at_site
 from hpcbench.cli.output import (
     console,
     finish,
     print_json,
     say,
 )
+from hpcbench.cli.questions import ask, at_terminal
 from hpcbench.environments.offline_packages import own_wheel
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.atomic import write_atomic
@@ -67,7 +67,7 @@ def init(arguments: argparse.Namespace) -> int:
     if arguments.ci:
         return _pipeline(arguments)
     if arguments.ssh or arguments.site:
-        return remote.init(arguments)
+        return at_site.init(arguments)
     path = user_dir() / "sites" / "default.yaml"
     if path.exists() and not arguments.force and not arguments.dry_run:
         raise UserError(
@@ -211,9 +211,9 @@ def _tokens(registries: Sequence[Path]) -> Iterator[Check]:
             continue
         if model.engine != "remote":
             continue
-        from hpcbench.oauth import ask  # only for those who have such a model
+        from hpcbench.oauth import interactive  # only for those who have such a model
 
-        options = ask.credential(model.engine, model.engine_options)
+        options = interactive.credential(model.engine, model.engine_options)
         if options is None or options.key in asked:
             continue
         asked.add(options.key)
@@ -221,11 +221,11 @@ def _tokens(registries: Sequence[Path]) -> Iterator[Check]:
 
 
 def _token(name: str, options: AuthOptions, *, allow_http: bool) -> Check:
-    from hpcbench.oauth import ask
+    from hpcbench.oauth import interactive
     from hpcbench.oauth.keeper import TokenFailed
 
     try:
-        granted = ask.probe(options, say, allow_http=allow_http)
+        granted = interactive.probe(options, say, allow_http=allow_http)
     except EnvironmentFault as fault:
         return Check("token", "warning", f"{name}: {fault.message}", fault.remedy)
     except TokenFailed as failure:

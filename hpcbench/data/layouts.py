@@ -24,9 +24,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from hpcbench.data.annotations import ListedRows, Record, Rows, value_of
 from hpcbench.data.box_annotations import boxes, packed
 from hpcbench.data.references import is_empty
-from hpcbench.data.rows import ListedRows, Record, Rows, value_of
 from hpcbench.data.sibling_files import SUFFIXES, Beside
 from hpcbench.data.table import TableDataset, is_outside
 from hpcbench.errors import Problem, UserError

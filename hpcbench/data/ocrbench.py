@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hpcbench.data.annotations import Record
 from hpcbench.data.references import is_empty
-from hpcbench.data.rows import Record
 from hpcbench.data.table import TableDataset
 from hpcbench.schema.records import FieldMap, Sample
 

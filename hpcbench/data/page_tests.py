@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from hpcbench.data.annotations import ListedRows, Record, Rows
 from hpcbench.data.pages import has_pages
-from hpcbench.data.rows import ListedRows, Record, Rows
 from hpcbench.data.table import TableDataset
 from hpcbench.errors import Problem
 from hpcbench.schema.records import FieldMap

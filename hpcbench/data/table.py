@@ -32,9 +32,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
-from hpcbench.data.pages import Pages, has_pages, split_name
-from hpcbench.data.references import is_empty
-from hpcbench.data.rows import (
+from hpcbench.data.annotations import (
     ChangedRows,
     EachRows,
     How,
@@ -46,6 +44,8 @@ from hpcbench.data.rows import (
     value_of,
     with_lists,
 )
+from hpcbench.data.pages import Pages, has_pages, split_name
+from hpcbench.data.references import is_empty
 from hpcbench.data.sibling_files import Finder
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError, most_mistakes

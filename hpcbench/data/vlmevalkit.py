@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
-from hpcbench.data.rows import ChangedRows, Record, Rows, with_lists
+from hpcbench.data.annotations import ChangedRows, Record, Rows, with_lists
 from hpcbench.data.table import TableDataset
 from hpcbench.errors import Problem
 from hpcbench.schema.records import FieldMap

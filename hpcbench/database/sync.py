@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Table, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from hpcbench.database.parts import Batch, Part, batches, identity, run_task_rows, summary
+from hpcbench.database.increments import Batch, Part, batches, identity, run_task_rows, summary
 from hpcbench.database.place import check, lock, opened
 from hpcbench.database.tables import EXPERIMENTS, PARTS, RUN_TASKS
 from hpcbench.database.values import words_of

@@ -25,10 +25,10 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.evaluation.scoring import Outcome
 from hpcbench.plugins import Environment
 from hpcbench.schema.definitions import ContainerSite, Metric, Site
-from hpcbench.schema.parts import MetricFacts
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
-from hpcbench.scorer import exchange
-from hpcbench.scorer.exchange import Asked, Wanted
+from hpcbench.schema.shared_types import MetricFacts
+from hpcbench.scorer import handover
+from hpcbench.scorer.handover import Asked, Wanted
 from hpcbench.subprocesses import kill_session
 
 TAIL_BYTES = 2**16
@@ -91,10 +91,10 @@ class ImageScorer:
         """
         with held_folder(scratch(self.site.scratch)) as folder:
             here, there = _folders(folder)
-            exchange.write_metrics(here, self.wanted, self.seconds)
+            handover.write_metrics(here, self.wanted, self.seconds)
             code, output = self._container(folder, here, there)
             facts = {
-                one.name: _facts(exchange.facts_file(there, number))
+                one.name: _facts(handover.facts_file(there, number))
                 for number, one in enumerate(self.wanted)
             }
             if all(one is None for one in facts.values()):
@@ -107,19 +107,19 @@ class ImageScorer:
         found: dict[str, Sequence[Outcome]] = {}
         with held_folder(scratch(self.site.scratch)) as folder:
             here, there = _folders(folder)
-            exchange.write_metrics(here, wanted, self.seconds)
-            refused = exchange.write_samples(here, asked)
+            handover.write_metrics(here, wanted, self.seconds)
+            refused = handover.write_samples(here, asked)
             code, output = self._container(folder, here, there)
             for number, one in enumerate(wanted):
                 try:
-                    path = exchange.scores_file(there, number)
+                    path = handover.scores_file(there, number)
                     outcomes = list(_outcomes(path, refused))
                     if (lacking := _lacking(outcomes)) is not None:
                         self._fail([one], lacking)
                     else:
                         found[one.name] = outcomes
                 except FileNotFoundError:
-                    facts = _facts(exchange.facts_file(there, number))
+                    facts = _facts(handover.facts_file(there, number))
                     if isinstance(facts, str):
                         self._fail([one], facts)
                     else:  # it ended while this metric scored, and before the others
@@ -277,5 +277,5 @@ def _outcomes(path: Path, refused: Sequence[str | None]) -> Iterator[Outcome]:
     Raises:
         OSError, ValueError, TypeError, KeyError: the file is missing, damaged, or of other samples.
     """
-    for why, outcome in zip(refused, exchange.read_scores(path), strict=True):
+    for why, outcome in zip(refused, handover.read_scores(path), strict=True):
         yield outcome if why is None else (None, why)

@@ -19,7 +19,7 @@ from hpcbench.experiment.view.scores import ENDINGS, META, OF_FIELDS, OF_SAMPLES
 from hpcbench.metrics.resources import NotMeasuredError
 from hpcbench.parsers import Read
 from hpcbench.schema.records import Fault, Reading, Sample
-from hpcbench.scorer.exchange import Asked
+from hpcbench.scorer.handover import Asked
 from hpcbench.scorer.isolate import Guard
 from hpcbench.scorer.one import Score, Scorer, takes_measurement
 

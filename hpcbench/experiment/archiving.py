@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from hpcbench.experiment.claims import ends_of, shard_states
+from hpcbench.experiment.event_log import LAST_WORDS
 from hpcbench.experiment.layout import Experiment, attempts_in
-from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.files.archive import fold_files
 
 _EVENTS = ".events.jsonl"

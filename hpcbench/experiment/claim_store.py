@@ -15,8 +15,8 @@ from hpcbench.experiment.claims import (
     is_reused_whole,
     states_of,
 )
+from hpcbench.experiment.event_log import LAST_WORDS
 from hpcbench.experiment.layout import Experiment, attempts_in
-from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.files.atomic import read_lines
 from hpcbench.schema.work import Shard
 

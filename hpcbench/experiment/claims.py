@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from hpcbench.experiment.event_log import EventLog, Kind, event, time_of
 from hpcbench.experiment.layout import (
     Experiment,
     attempts_in,
@@ -27,7 +28,6 @@ from hpcbench.experiment.layout import (
     responses_name,
     turns_name,
 )
-from hpcbench.experiment.log import EventLog, Kind, event, time_of
 from hpcbench.files.archive import FOLDED, Folder, is_folded
 from hpcbench.files.atomic import (
     Appender,

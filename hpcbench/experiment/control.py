@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from hpcbench.experiment.event_log import event
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import event
 from hpcbench.files.atomic import create_exclusive, read_lines
 
 Command = Literal["pause", "resume", "cancel", "stop", "fail", "enough"]

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hpcbench.experiment.event_cursor import decode, encode
+from hpcbench.experiment.event_log import LAST_WORDS, SHARD_ENDS, Sort, sort_of
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import LAST_WORDS, SHARD_ENDS, Sort, sort_of
 from hpcbench.files.archive import FOLDED, Folder
 from hpcbench.files.atomic import GONE, parse_line, read_lines
 from hpcbench.files.tail import Growing

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.event_log import EventLog
+from hpcbench.experiment.job_runs import begin_run
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
-from hpcbench.experiment.runs import begin_run
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 

@@ -475,7 +475,7 @@ class Rescored(Experiment):
     def resolved(self) -> ResolvedPlan:
         """The resolved plan with the run tasks that were scored, and the metrics that scored them."""
         from hpcbench.schema.definitions import Metric
-        from hpcbench.schema.parts import MetricFacts
+        from hpcbench.schema.shared_types import MetricFacts
 
         plan = super().resolved
         scored = self.record["run_tasks"]

@@ -28,6 +28,7 @@ from hpcbench.evaluation.endings import endings
 from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.ending import experiment_end
+from hpcbench.experiment.event_log import EventLog, event
 from hpcbench.experiment.layout import (
     MANIFEST_VERSION,
     Experiment,
@@ -35,7 +36,6 @@ from hpcbench.experiment.layout import (
     experiments_dir,
     new_id,
 )
-from hpcbench.experiment.log import EventLog, event
 from hpcbench.experiment.outcome import Outcome
 from hpcbench.experiment.view.scores import OF_SAMPLES
 from hpcbench.files.atomic import (

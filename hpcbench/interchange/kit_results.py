@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcbench.data.rows import value_of
+from hpcbench.data.annotations import value_of
 from hpcbench.errors import Problem, UserError
 from hpcbench.files.user import not_json, open_file
 from hpcbench.schema.records import Outcome

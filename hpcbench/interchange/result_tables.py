@@ -21,7 +21,7 @@ from hpcbench.errors import HpcbenchError, Problem, RunFailed, UserError, unknow
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.experiment.view.scores import Shape, frames_of, shape_of
-from hpcbench.interchange import rows
+from hpcbench.interchange import measurements
 from hpcbench.interchange.columns import META, PARTS, TABLES, What, dtype, fixed, is_pattern
 from hpcbench.schema.plan import ResolvedRunTask
 
@@ -178,10 +178,10 @@ def _of(
         yield from _scores(experiment, chosen, note)
     else:
         makers = {
-            "metrics": rows.metric_rows,
-            "events": rows.event_rows,
-            "resources": rows.resource_rows,
-            "token_refresh_metrics": rows.token_rows,
+            "metrics": measurements.metric_rows,
+            "events": measurements.event_rows,
+            "resources": measurements.resource_rows,
+            "token_refresh_metrics": measurements.token_rows,
         }
         names = [one.name for one in chosen]
         maker = makers[what]
@@ -239,7 +239,7 @@ def _constant_columns(experiment: Experiment, run_task: ResolvedRunTask) -> dict
     """Columns with one value for all rows of a run task."""
     import polars
 
-    values = rows.of_run_task(experiment, run_task)
+    values = measurements.of_run_task(experiment, run_task)
     return {name: polars.lit(value, dtype=polars.String) for name, value in values.items()}
 
 

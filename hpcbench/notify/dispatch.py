@@ -30,8 +30,8 @@ from hpcbench.files.lease import alone
 from hpcbench.notify import outbox
 from hpcbench.notify.deliver import LIMIT, send_apart
 from hpcbench.notify.outbox import Delivery, deliveries
+from hpcbench.reporting.printed_tables import metric_rows
 from hpcbench.reporting.sections.shared import scores_in
-from hpcbench.reporting.tables import metric_rows
 from hpcbench.schema.definitions import Notification
 
 PAUSES = (1.0, 3.0)

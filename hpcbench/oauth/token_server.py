@@ -19,12 +19,12 @@ from typing import Any
 
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault, HpcbenchError
-from hpcbench.oauth import messages, store
+from hpcbench.oauth import messages, token_file
 from hpcbench.oauth.keeper import Granted, Kind, TokenFailed, TokenRefused
 from hpcbench.oauth.lifecycle import Token
 from hpcbench.oauth.messages import GrantRefused
 from hpcbench.oauth.options import SECRETS, AuthOptions
-from hpcbench.oauth.store import Record, Store
+from hpcbench.oauth.token_file import Record, Store
 from hpcbench.oauth.transport import Http, Transport, Unsent, discover
 
 PATIENCE_SECONDS = 75.0
@@ -103,7 +103,7 @@ class TokenServer:
         if record is None or self._store is None or record.access == old:
             return None
         token = self._store.token(record)
-        usable = token is not None and token.state(store.now()) != "expired"
+        usable = token is not None and token.state(token_file.now()) != "expired"
         return token if usable else None
 
     @contextlib.asynccontextmanager
@@ -112,7 +112,7 @@ class TokenServer:
         if self._store is None:
             yield None
             return
-        until = store.now() + PATIENCE_SECONDS
+        until = token_file.now() + PATIENCE_SECONDS
         while True:
             async with contextlib.AsyncExitStack() as stack:
                 held = contextlib.ExitStack()
@@ -122,7 +122,7 @@ class TokenServer:
                 if mine or found is not None:
                     yield found
                     return
-            if store.now() > until:
+            if token_file.now() > until:
                 raise TokenFailed("another process asks for the token, and has not got it yet")
             await asyncio.sleep(self._poll * (0.75 + random.random() / 2))  # noqa: S311
 
@@ -161,10 +161,10 @@ class TokenServer:
 
     def _empty(self, refresh: str, before: Record | None) -> Record:
         """A record without an access token, at the beginning of a chain of refresh tokens."""
-        at = store.now()
+        at = token_file.now()
         return Record(
             self.options.server, self.options.client_id or "", self.options.grant_type,
-            "", 1.0, store.this_boot(), at, at,
+            "", 1.0, token_file.this_boot(), at, at,
             refresh=refresh, seed=_hash(refresh), rotates=before.rotates if before else None,
         )  # fmt: skip
 
@@ -207,10 +207,10 @@ class TokenServer:
     def _now(self, record: Record) -> Record:
         """A record as it is written now: other nodes count its token's age from the moment of writing."""
         token = None if self._store is None else self._store.token(record)
-        at = store.now()
+        at = token_file.now()
         if token is None:  # there is none, or its age is unknown
-            return replace(record, access="", boot=store.this_boot(), since=at, written=at)
-        return replace(record, boot=store.this_boot(), since=token.since, written=at)
+            return replace(record, access="", boot=token_file.this_boot(), since=at, written=at)
+        return replace(record, boot=token_file.this_boot(), since=token.since, written=at)
 
     async def _authenticated(self, record: Record | None, *, fallback: bool) -> Granted:
         """A token by the credential itself."""
@@ -225,7 +225,7 @@ class TokenServer:
         assert self._endpoint is not None
         refresh = record.refresh if record is not None and kind == "refresh_token" else None
         asked = messages.ask(self.options, self._endpoint, kind, refresh)
-        since = store.now()
+        since = token_file.now()
         try:
             reply = await self._transport.send("POST", self._endpoint, asked.headers, asked.body)
         except TokenFailed as error:
@@ -246,7 +246,7 @@ class TokenServer:
         await self._write(
             Record(
                 self.options.server, self.options.client_id or "", self.options.grant_type,
-                found.access, found.lifetime, store.this_boot(), since, store.now(),
+                found.access, found.lifetime, token_file.this_boot(), since, token_file.now(),
                 refresh=(found.refresh or refresh) if keeps_refresh else None,
                 rotates=rotates, seed=record.seed if record else None,
             ),

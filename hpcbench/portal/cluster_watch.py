@@ -24,8 +24,8 @@ from hpcbench.portal.models.live import ClusterNews
 from hpcbench.portal.quotas import rooms
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.definitions import Site
-from hpcbench.slurm.cache import Answer
 from hpcbench.slurm.nodes import Node, expand_nodes, nodes_answer, parse_nodes, partitions_answer
+from hpcbench.slurm.shared_answer import Answer
 
 MAX_AGE = 30.0
 """Shortest time between two queries, seconds."""

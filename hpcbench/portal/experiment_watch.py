@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 from hpcbench import slurm
+from hpcbench.experiment.event_log import SHARD_ENDS
 from hpcbench.experiment.events import Event, EventTail
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import SHARD_ENDS
 from hpcbench.portal import index_entries
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.models.live import ExperimentNews, Progress

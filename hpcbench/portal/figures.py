@@ -25,8 +25,7 @@ from hpcbench.portal.models import experiments, run_tasks
 from hpcbench.portal.request_times import histogram, over_time
 from hpcbench.portal.results_cache import Results
 from hpcbench.reporting import charts
-from hpcbench.reporting.charts.names import stem
-from hpcbench.reporting.context import matrices, shown
+from hpcbench.reporting.charts.figure_names import stem
 from hpcbench.reporting.figures import (
     Axis,
     Figure,
@@ -37,7 +36,8 @@ from hpcbench.reporting.figures import (
     plotly,
     table,
 )
-from hpcbench.reporting.tables import first_metric, metric_rows
+from hpcbench.reporting.gather import matrices, shown
+from hpcbench.reporting.printed_tables import first_metric, metric_rows
 from hpcbench.reporting.usage_rows import WASTE
 
 MOST_POINTS = 5_000

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from hpcbench.experiment.event_log import WARNINGS
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import WARNINGS
 from hpcbench.experiment.view.workers import settled
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.run_tasks import Resources, Strip

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from hpcbench.experiment.event_log import LAST_WORDS
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.reused import reused_of
 from hpcbench.experiment.view.evaluated import Memory, Scores, Speed

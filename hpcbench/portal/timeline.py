@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+from hpcbench.experiment.event_log import LAST_WORDS, time_of
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import LAST_WORDS, time_of
 from hpcbench.experiment.submission import FINALISE, submitted_at
 from hpcbench.experiment.view.evaluated import Lost
 from hpcbench.experiment.view.workers import TROUBLES, WorkerRun, run_task_of
@@ -18,7 +18,7 @@ from hpcbench.portal.models.run_tasks import Phase
 from hpcbench.portal.safe_open import open_beneath
 from hpcbench.portal.worker_series import groups_of, rounds_of
 from hpcbench.status.causes import Complaint, grouped
-from hpcbench.status.models import Failure
+from hpcbench.status.experiment_status import Failure
 
 PHASES = 400
 """Most phases of a timeline, the newest."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from hpcbench.experiment.event_log import LAST_WORDS
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import Round, rounds
 from hpcbench.experiment.view.workers import WorkerRun, WorkerRuns, parsed
 from hpcbench.files.tail import ArchivedTail

@@ -26,7 +26,7 @@ from hpcbench.registry.collections import read_collection
 from hpcbench.registry.paths import is_dockerfile, is_reference, with_absolute_paths
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source
-from hpcbench.remote.exchange import Content, Parcel, Sent
+from hpcbench.remote.pipe_transfer import Content, Parcel, Sent
 from hpcbench.schema.definitions import KINDS, Dataset, Definition, Model, Package, Prompt
 
 NAMES: Mapping[str, str] = {

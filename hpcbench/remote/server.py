@@ -32,7 +32,7 @@ from hpcbench.files.atomic import (
     write_json,
 )
 from hpcbench.registry.catalog import user_site
-from hpcbench.remote.exchange import receive, serve
+from hpcbench.remote.pipe_transfer import receive, serve
 
 SUBMISSIONS = "submissions"
 """Folder of the submissions' output."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.as_written import texts
-from hpcbench.remote.exchange import STORE
+from hpcbench.remote.pipe_transfer import STORE
 from hpcbench.remote.server import KEPT_DAYS, SUBMISSIONS
 
 _PARCEL = re.compile(r"\.?([0-9a-f]{24})(\.[0-9a-f]{8})?")

@@ -11,7 +11,8 @@ from typing import Any
 import hpcbench
 from hpcbench import number_format as form
 from hpcbench.comparison.pairing import pair_name
-from hpcbench.comparison.rows import (
+from hpcbench.comparison.speed import not_comparable
+from hpcbench.comparison.table_rows import (
     DETAILS,
     metric_cells,
     metric_notes,
@@ -19,7 +20,6 @@ from hpcbench.comparison.rows import (
     setting_text,
     speed_cells,
 )
-from hpcbench.comparison.speed import not_comparable
 from hpcbench.reporting.blocks import (
     Block,
     Code,

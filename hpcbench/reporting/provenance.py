@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpcbench.errors import HpcbenchError
+from hpcbench.experiment.event_log import time_of
 from hpcbench.experiment.layout import Experiment, find
-from hpcbench.experiment.log import time_of
 from hpcbench.reporting.report_tables import Baseline, Difference, Provenance
 
 

@@ -14,8 +14,8 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Scores
 from hpcbench.experiment.view.scores import Place
 from hpcbench.prompts import TaskPrompt
+from hpcbench.reporting.printed_tables import first_metric
 from hpcbench.reporting.report_tables import WorstSample
-from hpcbench.reporting.tables import first_metric
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 

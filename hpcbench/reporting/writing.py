@@ -10,9 +10,9 @@ from hpcbench import plugins
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_atomic, write_json
-from hpcbench.reporting.context import gather
 from hpcbench.reporting.formats import WORST
 from hpcbench.reporting.formats.markdown import summary
+from hpcbench.reporting.gather import gather
 from hpcbench.schema.definitions import Report
 
 DEFAULT = (Report(name="markdown", plugin="markdown"), Report(name="html", plugin="html"))

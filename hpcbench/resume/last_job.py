@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench import slurm
 from hpcbench.experiment.submission import Round, Step
-from hpcbench.schema.parts import Resources
+from hpcbench.schema.shared_types import Resources
 
 if TYPE_CHECKING:
     from hpcbench.schema.plan import ResolvedPlan

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from hpcbench import slurm
 from hpcbench.experiment.claims import ShardState
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.submission import rounds
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.planning import shares

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Discriminator, Field, JsonValue, Tag, model_validator
 
-from hpcbench.schema.parts import Part
+from hpcbench.schema.shared_types import Part
 
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 """Name of a tool in a model's calls."""

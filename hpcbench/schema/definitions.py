@@ -14,11 +14,11 @@ from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag, model_vali
 from hpcbench.schema.agent import AgentChoice
 from hpcbench.schema.judge import Judge
 from hpcbench.schema.names import FLAT_NAME, LONGEST, NAME
-from hpcbench.schema.parts import STRICT, TimeLimit
-from hpcbench.schema.parts import LastJob as LastJob
-from hpcbench.schema.parts import Part as Part
-from hpcbench.schema.parts import Resources as Resources
 from hpcbench.schema.records import FieldMap, PromptEntry, PromptExample
+from hpcbench.schema.shared_types import STRICT, TimeLimit
+from hpcbench.schema.shared_types import LastJob as LastJob
+from hpcbench.schema.shared_types import Part as Part
+from hpcbench.schema.shared_types import Resources as Resources
 
 Name = Annotated[str, Field(pattern=NAME, max_length=LONGEST)]
 """A definition's name: one line of text in any script; `/` for folders."""

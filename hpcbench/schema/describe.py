@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from hpcbench.schema import agent, definitions, judge, parts, records
+from hpcbench.schema import agent, definitions, judge, records, shared_types
 from hpcbench.schema.definitions import KINDS
 
 
@@ -171,7 +171,7 @@ def field_docs(name: str) -> Mapping[str, str]:
 def _classes() -> Mapping[str, ast.ClassDef]:
     return {
         node.name: node
-        for module in (agent, definitions, judge, parts, records)
+        for module in (agent, definitions, judge, records, shared_types)
         for node in ast.parse(inspect.getsource(module)).body
         if isinstance(node, ast.ClassDef)
     }

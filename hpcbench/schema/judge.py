@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from hpcbench.schema.names import FLAT_NAME, LONGEST
-from hpcbench.schema.parts import Part
+from hpcbench.schema.shared_types import Part
 
 
 class Judge(Part):

@@ -27,7 +27,7 @@ from hpcbench.schema.definitions import (
     Site,
     has_option,
 )
-from hpcbench.schema.parts import MetricFacts
+from hpcbench.schema.shared_types import MetricFacts
 from hpcbench.schema.work import Cut as Cut
 from hpcbench.schema.work import Fewer as Fewer
 from hpcbench.schema.work import Group as Group

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from hpcbench.schema.parts import Part, Resources
+from hpcbench.schema.shared_types import Part, Resources
 
 
 class PlannedTask(NamedTuple):

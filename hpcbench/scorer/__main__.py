@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import HpcbenchError
-from hpcbench.scorer import exchange
-from hpcbench.scorer.facts import facts_of, load
+from hpcbench.scorer import handover
+from hpcbench.scorer.description import facts_of, load
 from hpcbench.scorer.isolate import Guard, error_line
 from hpcbench.scorer.one import Scorer
 
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> None:
     threading.Thread(target=_end_with_the_host, daemon=True).start()
     here, there = Path(argv[0]), Path(argv[1])
     os.environ["TMPDIR"] = str(there)  # a container's own /tmp may hold megabytes alone
-    wanted, seconds = exchange.read_metrics(here)
+    wanted, seconds = handover.read_metrics(here)
     metrics: dict[int, Any] = {}
     for number, one in enumerate(wanted):
         try:
@@ -36,32 +36,32 @@ def main(argv: Sequence[str]) -> None:
             said = {"error": " ".join(str(error).split())}
         except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
             said = {"error": error_line(error)}
-        exchange.write_whole(exchange.facts_file(there, number), [json.dumps(said)])
-    if not (here / exchange.SAMPLES).exists():
+        handover.write_whole(handover.facts_file(there, number), [json.dumps(said)])
+    if not (here / handover.SAMPLES).exists():
         return
-    asked = exchange.read_asked(here)
+    asked = handover.read_asked(here)
     for number, metric in metrics.items():
         lines = _scores(Scorer(metric), asked, seconds)
-        exchange.write_whole(exchange.scores_file(there, number), lines)
+        handover.write_whole(handover.scores_file(there, number), lines)
 
 
 def _scores(
-    scorer: Scorer, asked: Sequence[exchange.Asked | None], seconds: float
+    scorer: Scorer, asked: Sequence[handover.Asked | None], seconds: float
 ) -> Iterator[str]:
     """Lines of scores, in the order of the samples."""
     if hasattr(scorer.metric, "score_all"):
         scores = iter(scorer.score_all([one for one in asked if one is not None], seconds))
         for one in asked:
-            yield exchange.score_line(*((None, "") if one is None else next(scores)))
+            yield handover.score_line(*((None, "") if one is None else next(scores)))
         return
     guard = Guard(seconds)
     with guard:
         for one in asked:
             if one is None:
-                yield exchange.score_line(None, "")
+                yield handover.score_line(None, "")
                 continue
             found, fault = guard.call(scorer.score, *one)
-            yield exchange.score_line(found, fault)
+            yield handover.score_line(found, fault)
 
 
 def _end_with_the_host() -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.slurm.ask import ask
-from hpcbench.slurm.cache import shared_answer
+from hpcbench.slurm.commands import ask
 from hpcbench.slurm.jobs import FIELD, RUN_FIELDS, Job, parse_runs, task_numbers
 from hpcbench.slurm.queue import MAX_AGE, Snapshot, snapshot
+from hpcbench.slurm.shared_answer import shared_answer
 
 LOST = "LOST"
 """State of a job that neither slurmctld nor accounting knows: it certainly no longer runs."""

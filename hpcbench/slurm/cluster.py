@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.slurm.ask import ask, silent
+from hpcbench.slurm.commands import ask, silent
 from hpcbench.slurm.jobs import parse_key_values
 
 

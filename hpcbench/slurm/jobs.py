@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.slurm.ask import named
+from hpcbench.slurm.commands import named
 
 LIVE = frozenset(
     {

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbench.slurm.ask import ask
-from hpcbench.slurm.cache import Answer, shared_answer
+from hpcbench.slurm.commands import ask
 from hpcbench.slurm.jobs import parse_key_values
 from hpcbench.slurm.queue import MAX_AGE
+from hpcbench.slurm.shared_answer import Answer, shared_answer
 
 _DETAILS = ("scontrol", "--oneliner", "--details", "show", "nodes")
 _PARTITIONS = ("scontrol", "--oneliner", "show", "partition")

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbench.slurm.ask import ask
-from hpcbench.slurm.cache import shared_answer
+from hpcbench.slurm.commands import ask
 from hpcbench.slurm.jobs import FIELD, RECORD, Job, task_numbers
 from hpcbench.slurm.queue import Snapshot
+from hpcbench.slurm.shared_answer import shared_answer
 
 if TYPE_CHECKING:
     from hpcbench.schema.definitions import Partition, Site

@@ -11,9 +11,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.slurm.ask import ask
-from hpcbench.slurm.cache import shared_answer
+from hpcbench.slurm.commands import ask
 from hpcbench.slurm.jobs import FIELD, QUEUE_FIELDS, RECORD, Job, parse_queue, task_numbers
+from hpcbench.slurm.shared_answer import shared_answer
 
 MAX_AGE = 30.0
 """Seconds between two questions to Slurm, for all readers of a user together."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from hpcbench.slurm.ask import SlurmFault, ask, silent
+from hpcbench.slurm.commands import SlurmFault, ask, silent
 from hpcbench.slurm.jobs import parse_key_values
 
 Refusal = Literal["limit", "array_size", "time", "gone", "other"]

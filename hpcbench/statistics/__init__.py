@@ -27,6 +27,13 @@ data in another order, or with other cluster names, gives the same bytes. Functi
 arrays; with arrays of values and integer clusters, a million values take well under a second.
 """
 
+from hpcbench.statistics.aggregate import (
+    combine_of,
+    names_of,
+    parts_interval,
+    parts_table,
+    table_interval,
+)
 from hpcbench.statistics.changes import Change, changes
 from hpcbench.statistics.clusters import (
     MANY_CLUSTERS,
@@ -59,13 +66,6 @@ from hpcbench.statistics.paired import (
     mcnemar,
     pair,
     with_holm,
-)
-from hpcbench.statistics.parts import (
-    combine_of,
-    names_of,
-    parts_interval,
-    parts_table,
-    table_interval,
 )
 from hpcbench.statistics.pass_at_k import pass_all, pass_at
 from hpcbench.statistics.power import (

@@ -3,7 +3,7 @@
 A worker's own log decides its progress; Slurm (or /proc under the local executor) decides its liveness.
 """
 
-from hpcbench.status.models import (
+from hpcbench.status.experiment_status import (
     ENDED,
     Brief,
     Eta,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.event_log import time_of
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import time_of
 from hpcbench.experiment.view.logs import last_line, text_logs
 from hpcbench.experiment.view.workers import WorkerRun, run_task_of
-from hpcbench.status.models import Failure
+from hpcbench.status.experiment_status import Failure
 
 LINE = 300
 """Maximum number of characters of a kept cause."""

@@ -15,7 +15,7 @@ from hpcbench.experiment.submission import Round, rounds
 from hpcbench.experiment.submission_lock import submitting
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.resume import last_job
-from hpcbench.status.models import ShardStatus, State
+from hpcbench.status.experiment_status import ShardStatus, State
 from hpcbench.status.own_jobs import Jobs
 from hpcbench.status.shards import NEWS_SECONDS
 

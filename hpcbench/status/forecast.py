@@ -11,8 +11,8 @@ from hpcbench.experiment.layout import responses_name
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.schema.work import WorkPlan
 from hpcbench.status import eta
+from hpcbench.status.experiment_status import Eta
 from hpcbench.status.findings import Facts
-from hpcbench.status.models import Eta
 
 RATE_SECONDS = 300.0
 """Window of a rate: a longer window would hide that work stopped, a shorter window would make it jump."""

@@ -18,14 +18,20 @@ from hpcbench.experiment.claims import (
     shard_states,
 )
 from hpcbench.experiment.control import control_state
+from hpcbench.experiment.event_log import reported_ends
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import reported_ends
 from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.submission import job_name
 from hpcbench.experiment.view.readings import monitor_heard
 from hpcbench.experiment.view.workers import WorkerRun, WorkerRuns
 from hpcbench.slurm import LOST
 from hpcbench.status import own_jobs as own_jobs
+from hpcbench.status.experiment_status import (
+    Brief,
+    ExperimentStatus,
+    ShardStatus,
+    State,
+)
 from hpcbench.status.findings import (
     Facts,
     Story,
@@ -33,12 +39,6 @@ from hpcbench.status.findings import (
     outcome_of,
     rounds_now,
     state_of,
-)
-from hpcbench.status.models import (
-    Brief,
-    ExperimentStatus,
-    ShardStatus,
-    State,
 )
 from hpcbench.status.own_jobs import Jobs
 from hpcbench.status.render import in_words
@@ -307,7 +307,7 @@ def _hear(ends: dict[str, Ends], run: WorkerRun, event: Mapping[str, Any]) -> No
 
 
 def _last_runs(workers: Iterable[WorkerRun]) -> dict[str, int]:
-    """Seat → number of its last run. Slurm may have counted fewer runs, see `experiment/runs.py`."""
+    """Seat → number of its last run. Slurm may have counted fewer runs, see `experiment/job_runs.py`."""
     found: dict[str, int] = {}
     for worker in workers:
         found[worker.seat] = max(worker.restart, found.get(worker.seat, 0))

@@ -12,8 +12,8 @@ from hpcbench.experiment.claims import Owner, ShardState
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import Round, names_of
 from hpcbench.experiment.view.workers import WorkerRun
+from hpcbench.status.experiment_status import SlurmWord, Wait
 from hpcbench.status.liveness import process_lives, supervisors
-from hpcbench.status.models import SlurmWord, Wait
 from hpcbench.status.shards import Life
 
 ORDERLY = frozenset({"Dependency", "JobArrayTaskLimit"})

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import id_of_owner
 from hpcbench.experiment.control import said
+from hpcbench.experiment.event_log import time_of
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import time_of
 from hpcbench.experiment.view.attempts import Attempts
 from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.experiment.view.readings import last_reading, monitor_heard
@@ -19,9 +19,7 @@ from hpcbench.schema.work import PlannedTask
 from hpcbench.slurm import LOST, unlaunched
 from hpcbench.status import causes
 from hpcbench.status import own_jobs as own_jobs
-from hpcbench.status.findings import Facts, is_news
-from hpcbench.status.forecast import forecast, rates, spans
-from hpcbench.status.models import (
+from hpcbench.status.experiment_status import (
     ExperimentStatus,
     Failure,
     GpuUse,
@@ -31,6 +29,8 @@ from hpcbench.status.models import (
     State,
     WorkerStatus,
 )
+from hpcbench.status.findings import Facts, is_news
+from hpcbench.status.forecast import forecast, rates, spans
 from hpcbench.status.shards import count
 
 AGAIN = (

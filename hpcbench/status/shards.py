@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hpcbench.experiment.claims import ShardState
-from hpcbench.status.models import ShardCounts, ShardStatus, ShardWord
+from hpcbench.status.experiment_status import ShardCounts, ShardStatus, ShardWord
 
 NEWS_SECONDS = 120
 """Twice the longest time that an NFS client caches a directory by default."""

@@ -17,8 +17,8 @@ from hpcbench import garbage
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.access import OTHERS_WRITE
 from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.job_runs import begin_run
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.runs import begin_run
 from hpcbench.experiment.seal import check_seal
 from hpcbench.submit import fingerprint, secrets_file
 

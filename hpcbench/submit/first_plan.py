@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.experiment.layout import home

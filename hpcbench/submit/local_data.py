@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.data.durability import settle
 from hpcbench.data.language import language_of
 from hpcbench.data.progress import Progress, silent

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench import environments, plugins
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.environments.plugin_packages import Locked, check_provides, host_folder, lock
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.layout import (

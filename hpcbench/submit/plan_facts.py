@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import environments
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.data.hub import WEIGHTS
 from hpcbench.environments.images import BuiltImage, built_images
 from hpcbench.environments.packages import Probe

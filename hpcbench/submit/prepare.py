@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import environments
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.data.progress import Progress, silent
 from hpcbench.environments.packages import metadata_of
 from hpcbench.environments.plugin_packages import check_provides

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import plugins, secret
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.number_format import percent

@@ -21,9 +21,9 @@ from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.access import owner_writes
 from hpcbench.experiment.control import control_request
+from hpcbench.experiment.event_log import EventLog, Kind
 from hpcbench.experiment.last_word import finalisers_ballast, keep_room
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog, Kind
 from hpcbench.experiment.process_identity import identity
 from hpcbench.experiment.seal import check_seal, seal_if_new
 from hpcbench.experiment.submission import (

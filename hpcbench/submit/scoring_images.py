@@ -18,8 +18,8 @@ from hpcbench.evaluation.image_scoring import ImageScorer, scorers_of, title_of
 from hpcbench.installed import own_requirements
 from hpcbench.plugins import Environment
 from hpcbench.registry.source import read
-from hpcbench.schema.parts import MetricFacts
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask, ScoringImage
+from hpcbench.schema.shared_types import MetricFacts
 from hpcbench.submit import Say
 
 OF_METRICS = ("lxml", "numpy", "rapidfuzz", "sacrebleu", "scipy")

@@ -31,7 +31,7 @@ from hpcbench.files.tail import last_bytes
 from hpcbench.planning import clock
 from hpcbench.schema.definitions import ExperimentPlan, Model, Resources, Site, seconds
 from hpcbench.schema.plan import Group, ResolvedPlan
-from hpcbench.slurm.ask import ask
+from hpcbench.slurm.commands import ask
 from hpcbench.submit.sbatch import clean_environment, parameters, plain_env, script
 from hpcbench.wrapper.served_models import forget, served_models
 

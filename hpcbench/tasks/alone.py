@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import plugins
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.data.datasets import open_dataset
 from hpcbench.data.table import TableDataset
 from hpcbench.errors import HpcbenchError, Problem, UserError

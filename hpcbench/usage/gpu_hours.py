@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from hpcbench import slurm
 from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.event_log import LAST_WORDS
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import job_name, rounds, submitted_at
 from hpcbench.experiment.view.attempts import Attempt, Attempts
 from hpcbench.experiment.view.readings import GpuUse, readings

@@ -10,10 +10,10 @@ from typing import Any
 import hpcbench
 from hpcbench import secret
 from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.event_log import EventLog, Kind
+from hpcbench.experiment.job_runs import begin_run
 from hpcbench.experiment.last_word import keep_room, say_no_room
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog, Kind
-from hpcbench.experiment.runs import begin_run
 from hpcbench.schema.plan import Group
 
 

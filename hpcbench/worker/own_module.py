@@ -30,7 +30,7 @@ from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Image, Request, Response, Sample, Times
 from hpcbench.variables import past_proxies
 from hpcbench.worker.engine import EngineProcess
-from hpcbench.wrapper.log import Log
+from hpcbench.wrapper.engine_output import Log
 from hpcbench.wrapper.masking import Mask
 from hpcbench.wrapper.process_tree import die_with_parent
 

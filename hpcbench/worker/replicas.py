@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.installed import this_python
 from hpcbench.monitor.devices import parts

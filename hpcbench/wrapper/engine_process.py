@@ -19,7 +19,7 @@ import aiohttp
 
 from hpcbench.plugins import Command
 from hpcbench.wrapper import exit_causes, process_tree
-from hpcbench.wrapper.log import Log
+from hpcbench.wrapper.engine_output import Log
 from hpcbench.wrapper.shared_memory import SharedMemory
 
 GRACE = 5.0

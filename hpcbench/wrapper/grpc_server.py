@@ -41,8 +41,8 @@ from hpcbench.open_inference.messages import (
     ServerReadyResponse,
 )
 from hpcbench.open_inference.without_forks import grpc
-from hpcbench.wrapper.exchange import Exchange, message_of
 from hpcbench.wrapper.proxy import WRONG_KEY, Admits, Proxy
+from hpcbench.wrapper.request import Exchange, message_of
 from hpcbench.wrapper.supervisor import Route, Supervisor
 
 GRACE_SECONDS = 2.0

@@ -31,8 +31,8 @@ from hpcbench import plugins
 from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.wrapper import engine_process
 from hpcbench.wrapper.bodies import Bodies
+from hpcbench.wrapper.engine_output import Log
 from hpcbench.wrapper.engine_process import Child, EngineFailed, healthy
-from hpcbench.wrapper.log import Log
 from hpcbench.wrapper.masking import Mask, hidden_values
 from hpcbench.wrapper.memory import Peaks, Sampler
 from hpcbench.wrapper.meter import Meter

@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from hpcbench.event_stream import as_object
-from hpcbench.wrapper.exchange import Exchange, message_of
 from hpcbench.wrapper.proxy import WRONG_KEY, Admits, Proxy, Receive, Scope, Send
+from hpcbench.wrapper.request import Exchange, message_of
 
 PATH = "/v1/stream"
 """Where it is served."""

@@ -23,7 +23,7 @@ from sqlalchemy import create_engine, text
 
 from benchmarks.database import EXAMPLES, campaign
 from hpcbench.cli.main import main
-from hpcbench.database import later, parts, place, sync
+from hpcbench.database import increments, later, place, sync
 from hpcbench.database.tables import METADATA
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
@@ -122,7 +122,7 @@ def test_rows_and_odd_texts_come_through_copy(tmp_path: Path, database: Database
 def test_several_writers_at_once_leave_each_row_once(
     tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "ROWS", 8)
+    monkeypatch.setattr(increments, "ROWS", 8)
     address = address_of(database)
     here = ended(tmp_path / "a", 80)
     others = [ended(tmp_path / str(number), 12) for number in range(2)]
@@ -158,7 +158,7 @@ from hpcbench.database import parts, sync
 from hpcbench.database.later import database_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.registry.database_address import address_of
-parts.ROWS = 8
+increments.ROWS = 8
 here = Experiment(Path(sys.argv[1]))
 fill = sync._fill
 left = [int(sys.argv[2])]
@@ -178,7 +178,7 @@ asyncio.run(sync.sync(here, address_of(database_of(here))))
 def test_a_killed_sync_goes_on_where_it_stopped(
     tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch, copies: int
 ) -> None:
-    monkeypatch.setattr(parts, "ROWS", 8)
+    monkeypatch.setattr(increments, "ROWS", 8)
     address = address_of(database)
     here = ended(tmp_path, 64)
     plan = json.loads(here.resolved_file.read_text())
@@ -198,7 +198,7 @@ def test_a_killed_sync_goes_on_where_it_stopped(
 def test_a_server_that_goes_away_costs_a_line_and_the_rest_comes_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(parts, "ROWS", 8)
+    monkeypatch.setattr(increments, "ROWS", 8)
     with postgres.postgresql() as url:
         head, _, where = url.partition("@")
         scheme, _, password = head.rpartition(":")

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from hpcbench.experiment.claims import shard_states
+from hpcbench.experiment.event_log import reported_ends
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import reported_ends
 from hpcbench.experiment.view.workers import worker_runs
 from tests.campaign import first
 from tests.help_examples import example

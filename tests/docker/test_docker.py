@@ -27,7 +27,7 @@ from hpcbench.metrics.text import Anls
 from hpcbench.plugins import Environment
 from hpcbench.schema.definitions import ContainerSite, Site
 from hpcbench.schema.records import Reading
-from hpcbench.scorer.exchange import Wanted
+from hpcbench.scorer.handover import Wanted
 from hpcbench.scorer.one import Scorer
 from hpcbench.submit.scoring_images import OF_METRICS
 from tests.cluster.lab import Lab

@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 import pytest
 
-from hpcbench.oauth import store
+from hpcbench.oauth import token_file
 from hpcbench.oauth.keeper import Keeper, TokenRefused
 from hpcbench.oauth.options import AuthOptions
-from hpcbench.oauth.store import Store
+from hpcbench.oauth.token_file import Store
 from hpcbench.oauth.token_server import TokenServer
 from tests.conftest import ROOT
 from tests.remote.oauth_toolkit import CLIENT, LIFETIME, PASSWORD, SECRET, USER
@@ -109,11 +109,11 @@ def test_many_keepers_share_rotating_refresh_tokens_and_use_none_twice(
 
         async def keep(keeper: Keeper, until: float) -> None:
             async with keeper.running():
-                while store.now() < until:
+                while token_file.now() < until:
                     seen.add(keeper.ready() or await keeper.wait(20))
                     await asyncio.sleep(0.05)
 
-        until = store.now() + 3 * LIFETIME
+        until = token_file.now() + 3 * LIFETIME
         await asyncio.gather(*(keep(one, until) for one in keepers))
         return keepers, seen
 

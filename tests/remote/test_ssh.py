@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hpcbench.cli import remote
+from hpcbench.cli import at_site
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.remote.login_node import LoginNode
@@ -553,12 +553,12 @@ def test_a_report_is_fetched_and_again_only_what_changed(
     ssh = lab.model_copy()
     with LoginNode(ssh) as connection:
         profiled = Site(name="lab", ssh=ssh)
-        place = remote._fetched(connection, profiled, "@last", None)
+        place = at_site._fetched(connection, profiled, "@last", None)
         assert place == laptop / "hpcbench/remote/lab" / folder.name / "report"
         assert (place / "report.html").read_bytes() == b"<html>"
         assert (place / "plots/a.png").read_bytes() == b"png"
         (folder / "report/report.html").write_bytes(b"<html>new")
-        remote._fetched(connection, profiled, "@last", laptop / "mine")
+        at_site._fetched(connection, profiled, "@last", laptop / "mine")
         assert (laptop / "mine/report.html").read_bytes() == b"<html>new"
 
 
@@ -590,7 +590,7 @@ def test_a_fetch_through_a_wire_that_is_cut_comes_to_its_end(
     known.write_text(sshd.known_as(cutter.port))
     ssh = site(sshd, there, port=cutter.port, known_hosts=str(known))
     with LoginNode(ssh) as connection:
-        place = remote._fetched(connection, Site(name="lab", ssh=ssh), "@last", None)
+        place = at_site._fetched(connection, Site(name="lab", ssh=ssh), "@last", None)
     assert (place / "report.html").read_bytes() == report
     assert cutter.cuts >= 2
 
@@ -624,7 +624,7 @@ def test_a_submission_goes_on_without_its_connection_and_runs_once(
     ssh = site(sshd, there, port=cutter.port, known_hosts=str(known))
     threading.Thread(target=heal_after, args=(cutter, 2), daemon=True).start()
     with LoginNode(ssh) as connection:
-        code, out = remote._submission(connection, ["slow"], "prod", {})
+        code, out = at_site._submission(connection, ["slow"], "prod", {})
     assert (code, json.loads(out)) == (0, {"id": "made"})
     assert (there / "starts").read_text() == "x"
     err = capfd.readouterr().err

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.data.s3 import S3Storage
 from hpcbench.data.sftp import SftpStorage
 from hpcbench.data.storage import FileStorage, open_storage

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from hpcbench.oauth import store
+from hpcbench.oauth import token_file
 from hpcbench.oauth.keeper import Keeper, TokenRefused
 from hpcbench.oauth.options import AuthOptions
-from hpcbench.oauth.store import Store
+from hpcbench.oauth.token_file import Store
 from hpcbench.oauth.token_server import TokenServer
 from tests.cluster import packages
 from tests.conftest import unavailable
@@ -211,8 +211,8 @@ def test_two_keepers_share_tokens_of_two_seconds_and_no_request_gets_an_expired_
             Keeper(source(glewlwyd, tmp_path, grant)).running() as one,
             Keeper(source(glewlwyd, tmp_path, grant)).running() as two,
         ):
-            until = store.now() + 3 * LIFETIME
-            while store.now() < until:
+            until = token_file.now() + 3 * LIFETIME
+            while token_file.now() < until:
                 for keeper in (one, two):
                     access = keeper.ready() or await keeper.wait(20)
                     seen.add(access)

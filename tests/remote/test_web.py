@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.data import transfer, web
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.data.storage import open_storage
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import UserError

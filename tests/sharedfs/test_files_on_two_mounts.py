@@ -22,8 +22,8 @@ from hpcbench.experiment.claims import (
     shard_states,
 )
 from hpcbench.experiment.control import control_request
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.files.atomic import write_json
 from tests.sharedfs.actors import Actor
 from tests.sharedfs.volume import Volume

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
 DYING = """
 import os, signal
 if "SLURM_JOB_ID" not in os.environ and "DIE_AFTER" in os.environ:
-    from hpcbench.experiment.log import EventLog
+    from hpcbench.experiment.event_log import EventLog
     write, left = EventLog.write, [int(os.environ["DIE_AFTER"])]
     def dying(self, kind, /, **details):
         line = write(self, kind, **details)

@@ -27,8 +27,8 @@ from hpcbench.experiment.claims import (
     responses_of,
     shard_states,
 )
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.files import archive as folded_module
 from hpcbench.files.archive import FOLDED, Folder, fold_files
 from hpcbench.files.atomic import Appender, create_exclusive, write_all

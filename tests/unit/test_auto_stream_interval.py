@@ -8,7 +8,7 @@ import pytest
 
 from hpcbench.experiment.view.evaluated import Speed
 from hpcbench.registry.auto_stream_interval import LATENESS_MS, number, with_number
-from hpcbench.reporting.tables import _tpot
+from hpcbench.reporting.printed_tables import _tpot
 from hpcbench.schema.definitions import Model
 from tests.unit.registries import PLAN, Files
 

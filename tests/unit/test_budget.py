@@ -15,8 +15,8 @@ import pytest
 from hpcbench.experiment import budget
 from hpcbench.experiment.budget import Amount, Ledger, most_of, settle, why_over
 from hpcbench.experiment.control import control_request, control_state
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.inference.client import Client
 from hpcbench.inference.load_driver import drive, warm_up
 from hpcbench.schema.definitions import BudgetCaps, Prices

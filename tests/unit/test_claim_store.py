@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hpcbench.experiment.claim_store import ClaimStore
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.log import EventLog
+from hpcbench.experiment.event_log import EventLog
 from tests.unit.small import experiment, record
 
 

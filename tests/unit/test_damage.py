@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.claims import answers_of, damaged, pieces_of, release, shard_states
 from hpcbench.experiment.control import control_request, control_state
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.submission import rounds
 from hpcbench.files import atomic
 from hpcbench.files.atomic import (

@@ -24,8 +24,8 @@ from hpcbench.experiment.ending import (
     experiment_end,
     remarks,
 )
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.outcome import ended, state_of
 from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.experiment.view.evaluated import Scores, metrics_of

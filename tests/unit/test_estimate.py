@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.planning import plan_work
 from hpcbench.schema.definitions import Metric, Model, Partition, Resources
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask

@@ -19,9 +19,9 @@ from hpcbench.experiment.archiving import fold_workers
 from hpcbench.experiment.claims import Owner, claim, release, shard_states
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.event_cursor import decode, encode
+from hpcbench.experiment.event_log import EventLog, Kind, sort_of
 from hpcbench.experiment.events import Event, EventTail
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog, Kind, sort_of
 from hpcbench.files import atomic
 from hpcbench.files.archive import fold_files
 from hpcbench.files.atomic import write_json
@@ -603,7 +603,7 @@ def test_the_events_page_has_every_kind_with_its_sort_and_no_other() -> None:
 
 @pytest.mark.long
 def test_every_kind_in_the_table_is_written_by_some_code() -> None:
-    elsewhere = {"log.py", "follow.py"}  # where kinds are listed, and put into words
+    elsewhere = {"event_log.py", "follow.py"}  # where kinds are listed, and put into words
     said = {
         node.value
         for path, node in code(*get_args(Kind))
@@ -616,7 +616,7 @@ def test_every_kind_in_the_table_is_written_by_some_code() -> None:
 def test_events_are_written_by_event_logs_alone() -> None:
     # cron keeps a book of its own, outside of experiments; so do trackers and notifiers, of what they sent;
     # Inspect's log has events of its own
-    others = {"log.py", "cron.py", "dispatch.py", "inspect_turns.py"}
+    others = {"event_log.py", "cron.py", "dispatch.py", "inspect_turns.py"}
     for path, node in code("event"):
         if isinstance(node, ast.Dict) and path.name not in others:
             keys = [one.value for one in node.keys if isinstance(one, ast.Constant)]

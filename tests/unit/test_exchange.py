@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.remote.exchange import Parcel, Sent, fetch, receive, send, serve
+from hpcbench.remote.pipe_transfer import Parcel, Sent, fetch, receive, send, serve
 from hpcbench.remote.server import Pipes
 from tests.campaign import examples
 

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files.atomic import read_lines
 from hpcbench.installed import normal, own

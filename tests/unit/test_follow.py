@@ -23,9 +23,9 @@ from hpcbench.cli import follow
 from hpcbench.cli.follow import WORDS, words
 from hpcbench.cli.main import main
 from hpcbench.experiment.control import control_request
+from hpcbench.experiment.event_log import EventLog, Kind
 from hpcbench.experiment.events import Event
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog, Kind
 from hpcbench.files import atomic
 from hpcbench.files.atomic import write_json
 from hpcbench.sanitize import sanitize

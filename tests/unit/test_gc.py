@@ -21,13 +21,13 @@ from hpcbench import slurm
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import Owner, answers_of, claim, shard_states
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.submission_lock import alone
 from hpcbench.files.archive import FOLDED
 from hpcbench.files.atomic import read_json, write_atomic, write_json
 from hpcbench.remote import unused_copies
-from hpcbench.remote.exchange import Parcel, Sent, receive, send
+from hpcbench.remote.pipe_transfer import Parcel, Sent, receive, send
 from hpcbench.site import gc
 from tests.unit import small
 

@@ -13,8 +13,8 @@ import pytest
 
 from hpcbench import finalise
 from hpcbench.experiment import last_word
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files import atomic
 from hpcbench.files.archive import Folder, fold_files

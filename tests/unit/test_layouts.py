@@ -680,7 +680,7 @@ def test_a_big_table_is_guessed_by_its_first_row_alone(
     polars.DataFrame({"id": ["1"], "image": [b"x"], "answer": ["y"]}).write_parquet(
         tmp_path / "a.parquet"
     )
-    monkeypatch.delattr("hpcbench.data.rows.ParquetRows.light")
+    monkeypatch.delattr("hpcbench.data.annotations.ParquetRows.light")
     assert detect(tmp_path).definition["mapping"]["references"] == "answer"
 
 

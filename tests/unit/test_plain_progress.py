@@ -22,7 +22,9 @@ def followed(monkeypatch: pytest.MonkeyPatch, *looks: tuple[str, int, dict[str, 
         for state, answered, failures in looks
     )
     monkeypatch.setattr(due, "do_what_is_due", lambda *_: True)
-    monkeypatch.setattr("hpcbench.status.models.counted", lambda found: "1 failed" * bool(found))
+    monkeypatch.setattr(
+        "hpcbench.status.experiment_status.counted", lambda found: "1 failed" * bool(found)
+    )
     monkeypatch.setattr(output.time, "monotonic", lambda: float(next(seconds)))
     observer = SimpleNamespace(look=lambda: next(statuses))
     output._follow_plainly(

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.cli.at_site import OURS
 from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser, words_of
-from hpcbench.cli.remote import OURS
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.submit.image_check import cuda_verdict, judge, needed_bytes
 from hpcbench.submit.plan_facts import (
     Facts,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hpcbench import slurm
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.submission import rounds
 from hpcbench.resume.rebalance import (
     keep_off_failed_nodes,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.cli.at_site import Unseen
 from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser, words_of
-from hpcbench.cli.remote import Unseen
 
 COMMANDS = [
     ["submit", "plan.yaml", "--set", "a=1", "--set", "b=-1", "--registry", "r", "--json"],

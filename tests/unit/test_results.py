@@ -11,8 +11,8 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.evaluation.stage import evaluate
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.view.evaluated import (
     Metrics,
     Performance,

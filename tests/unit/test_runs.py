@@ -13,9 +13,9 @@ from hpcbench import slurm
 from hpcbench.experiment.archiving import fold_workers
 from hpcbench.experiment.claim_store import ClaimStore
 from hpcbench.experiment.claims import Fenced, Owner, claim, shard_states
+from hpcbench.experiment.event_log import EventLog
+from hpcbench.experiment.job_runs import begin_run
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
-from hpcbench.experiment.runs import begin_run
 from hpcbench.experiment.scheduler import Candidate, ShardScheduler
 from hpcbench.files.atomic import read_lines
 from hpcbench.slurm import Job

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hpcbench.errors import UserError
 from hpcbench.resume.last_job import DEFAULT
 from hpcbench.schema.definitions import Site
-from hpcbench.schema.parts import Resources
 from hpcbench.schema.plan import Group, ResolvedPlan
+from hpcbench.schema.shared_types import Resources
 from hpcbench.submit.sbatch import (
     FIND_MODULES,
     parameters,

@@ -15,7 +15,7 @@ import pytest
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.experiment.process_identity import identity
 from hpcbench.schema.definitions import Model, Site
-from hpcbench.slurm import cache
+from hpcbench.slurm import shared_answer
 from hpcbench.submit import serve_job
 from hpcbench.submit.serve_job import ServeJob, folder_of, serve_jobs
 from hpcbench.wrapper.served_models import Announcement, served_models
@@ -28,7 +28,7 @@ SLURM: dict[str, Any] = {"name": "default", "executor": "slurm", "setup": ["echo
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     """A Slurm that gives every job the id 77."""
-    monkeypatch.setattr(cache, "private_folder", lambda: None)
+    monkeypatch.setattr(shared_answer, "private_folder", lambda: None)
     made = fake_slurm(tmp_path / "bin", monkeypatch)
     made.says("sbatch", "77;cluster\n")
     return made

@@ -32,7 +32,7 @@ from hpcbench.schema.plan import Shard
 from hpcbench.site.gc import _busy
 from hpcbench.status import Observer, briefs, due
 from hpcbench.status import findings as finding
-from hpcbench.status.models import Failure, counted
+from hpcbench.status.experiment_status import Failure, counted
 from hpcbench.status.shards import Life, Owned, judge
 from tests.unit.scene import HOUR, Scene
 from tests.unit.small import resolved, run_task

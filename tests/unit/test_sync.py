@@ -27,7 +27,7 @@ from hpcbench.data import (
     sync,
     transfer,
 )
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.data.progress import Moved
 from hpcbench.data.storage import FileStorage
 from hpcbench.data.sync import SmartSync

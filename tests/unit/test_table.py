@@ -11,9 +11,9 @@ from typing import Any
 import polars
 import pytest
 
-from hpcbench.data import rows as rows_of_files
+from hpcbench.data import annotations as rows_of_files
 from hpcbench.data import table as table_reader
-from hpcbench.data.cache import Cache
+from hpcbench.data.copies import Cache
 from hpcbench.data.datasets import bad_rows, samples
 from hpcbench.data.table import TableDataset
 from hpcbench.data.tree import content_hash

@@ -17,8 +17,8 @@ from hpcbench.cli.main import main
 from hpcbench.data import storage
 from hpcbench.data.upload import MANIFEST, Uploaded, upload
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.files.atomic import read_json, read_lines
 from hpcbench.files.hashing import hash_file
 from hpcbench.reporting import upload as uploading

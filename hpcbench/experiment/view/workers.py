@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
+from hpcbench.experiment.event_log import LAST_WORDS, time_of
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import LAST_WORDS, time_of
 from hpcbench.files.archive import FOLDED, Folder
 from hpcbench.files.atomic import Tell, parse_line
 from hpcbench.files.tail import ArchivedTail

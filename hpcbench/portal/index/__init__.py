@@ -24,7 +24,7 @@ from hpcbench.portal.models.experiments import (
     ScoreColumn,
     Usage,
 )
-from hpcbench.status.models import ExperimentStatus
+from hpcbench.status.experiment_status import ExperimentStatus
 
 Order = Literal["asc", "desc"]
 """Sort order; rows without a value are last in both."""

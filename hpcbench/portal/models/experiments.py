@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from hpcbench.portal.models.base import Model
-from hpcbench.status.models import (
+from hpcbench.status.experiment_status import (
     ExperimentStatus,
     Failure,
     RunTaskState,

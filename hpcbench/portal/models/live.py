@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from hpcbench.portal.models.base import Model
-from hpcbench.status.models import RunTaskState, State
+from hpcbench.status.experiment_status import RunTaskState, State
 
 
 class Progress(Model):

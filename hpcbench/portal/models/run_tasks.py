@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from hpcbench.portal.models.base import Model
 from hpcbench.portal.models.experiments import FigureName, RunTaskRow
-from hpcbench.status.models import Failure
+from hpcbench.status.experiment_status import Failure
 
 
 class Figure(Model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcbench.reporting.charts.names import stem
+from hpcbench.reporting.charts.figure_names import stem
 from hpcbench.reporting.figures import Axis, Figure, Flow, Series
 from hpcbench.reporting.figures.style import outcome_rank
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from hpcbench import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES
 from hpcbench.experiment.view.evaluated import GroupRow, Level, Scores
-from hpcbench.reporting.charts.names import stem
+from hpcbench.reporting.charts.figure_names import stem
 from hpcbench.reporting.figures import Axis, Figure, Matrix, Series
 from hpcbench.reporting.figures.style import outcome_rank
-from hpcbench.reporting.tables import MetricRow, first_metric
+from hpcbench.reporting.printed_tables import MetricRow, first_metric
 
 BINS = 20
 """Bins of a distribution of scores."""

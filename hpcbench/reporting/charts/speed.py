@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hpcbench import number_format as form
 from hpcbench.experiment.view import evaluated as measured
 from hpcbench.experiment.view.evaluated import Latency, MetricValue, Scores, Speed, Sweep
-from hpcbench.reporting.charts.names import stem
+from hpcbench.reporting.charts.figure_names import stem
 from hpcbench.reporting.figures import Axis, Figure, Scale, Series
-from hpcbench.reporting.tables import first_metric
+from hpcbench.reporting.printed_tables import first_metric
 
 CURVES = 12
 """Most distributions drawn as curves; more become medians with ranges."""

@@ -7,8 +7,8 @@ from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hpcbench.reporting.context import as_json
 from hpcbench.reporting.formats import WORST, Format
+from hpcbench.reporting.gather import as_json
 from hpcbench.reporting.report_tables import Tables
 
 

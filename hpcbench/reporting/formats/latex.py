@@ -21,8 +21,8 @@ from hpcbench.reporting.blocks import (
     with_outer_spaces,
 )
 from hpcbench.reporting.formats import Format
+from hpcbench.reporting.printed_tables import speed_rows
 from hpcbench.reporting.sections.shared import performance_in
-from hpcbench.reporting.tables import speed_rows
 
 HEAD = r"""% Written by hpcbench; \input it into a document that loads booktabs, or compile it as it is.
 % Names in Cyrillic need the font encoding T2A there; names in other alphabets need LuaLaTeX or XeLaTeX.

@@ -17,7 +17,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.reporting.blocks import Block, Code, Item, Items, Section, Text
 from hpcbench.reporting.formats import latex as latex_format
 from hpcbench.reporting.formats import markdown as markdown_format
-from hpcbench.reporting.methods import asking, inputs, results, scoring, software
+from hpcbench.reporting.methods import asking, inputs, outcomes, scoring, software
 from hpcbench.reporting.methods.facts import Cited, Facts, Missing, Said
 
 
@@ -54,7 +54,7 @@ def methods(experiment: Experiment) -> Methods:
         ("load", "Load and hardware", asking.load(facts)),
         ("metrics", "Metrics", scoring.metrics(facts)),
         ("statistics", "Statistics", scoring.statistics(facts)),
-        ("outcomes", "Outcomes", results.outcomes(facts)),
+        ("outcomes", "Outcomes", outcomes.outcomes(facts)),
         ("software", "Software", software.software(facts)),
     ):
         blocks = list(_sorted(said, missing, cited))

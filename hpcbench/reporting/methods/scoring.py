@@ -14,7 +14,7 @@ from hpcbench.experiment.interim import looks_at
 from hpcbench.experiment.view.evaluated import MetricValue
 from hpcbench.metrics.citations import CITATIONS
 from hpcbench.reporting.blocks import Item, Items, Text
-from hpcbench.reporting.context import shown, verdict_of
+from hpcbench.reporting.gather import shown, verdict_of
 from hpcbench.reporting.leaderboard import leaders
 from hpcbench.reporting.methods.facts import Cited, Facts, Missing, Said, joined
 from hpcbench.reporting.report_tables import Leader

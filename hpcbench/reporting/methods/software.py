@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from hpcbench.experiment.log import time_of
+from hpcbench.experiment.event_log import time_of
 from hpcbench.reporting.blocks import Text
 from hpcbench.reporting.methods.facts import Facts, Missing, Said
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hpcbench.comparison.rows import setting_text
+from hpcbench.comparison.table_rows import setting_text
 from hpcbench.reporting.blocks import (
     Block,
     Code,
@@ -14,11 +14,11 @@ from hpcbench.reporting.blocks import (
     Table,
     Text,
 )
-from hpcbench.reporting.report_tables import Tables
-from hpcbench.reporting.sections.shared import scores_in
-from hpcbench.reporting.tables import (
+from hpcbench.reporting.printed_tables import (
     metric_rows,
 )
+from hpcbench.reporting.report_tables import Tables
+from hpcbench.reporting.sections.shared import scores_in
 
 MOST_MANIFEST = 60_000
 """Most characters of a manifest that is shown complete."""

@@ -21,16 +21,16 @@ from hpcbench.reporting.blocks import (
     Table,
     Text,
 )
-from hpcbench.reporting.charts.names import stem
+from hpcbench.reporting.charts.figure_names import stem
 from hpcbench.reporting.figures import Figure
-from hpcbench.reporting.report_tables import Matrix, Tables
-from hpcbench.reporting.sections.shared import MOST_PLOTS, dataset_of, scores_in
-from hpcbench.reporting.tables import (
+from hpcbench.reporting.printed_tables import (
     MetricRow,
     group_tables,
     metric_cells,
     metric_rows,
 )
+from hpcbench.reporting.report_tables import Matrix, Tables
+from hpcbench.reporting.sections.shared import MOST_PLOTS, dataset_of, scores_in
 
 MOST_OPEN = 8
 """Most tables of groups that are shown unfolded; if there are more, all are folded."""

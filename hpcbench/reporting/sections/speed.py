@@ -19,13 +19,13 @@ from hpcbench.reporting.blocks import (
     Table,
     Text,
 )
-from hpcbench.reporting.report_tables import Tables
-from hpcbench.reporting.sections.shared import MOST_PLOTS, performance_in, scores_in
-from hpcbench.reporting.tables import (
+from hpcbench.reporting.printed_tables import (
     latency_rows,
     memory_rows,
     speed_rows,
 )
+from hpcbench.reporting.report_tables import Tables
+from hpcbench.reporting.sections.shared import MOST_PLOTS, performance_in, scores_in
 
 MOST_WORKERS = 8
 """Most names of workers in one row."""

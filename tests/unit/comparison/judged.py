@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.evaluation.stage import evaluate
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.files.atomic import (
     Appender,
     create_exclusive,

@@ -16,8 +16,8 @@ from hpcbench.cli.main import main
 from hpcbench.comparison import history
 from hpcbench.errors import UserError
 from hpcbench.experiment.baselines import name_it
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.files.atomic import read_json
 from hpcbench.registry.resolve import load_gate, load_plan
 from hpcbench.schema.plan import ResolvedPlan

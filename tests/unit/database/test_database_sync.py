@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine
 
-from hpcbench.database import parts, place, sync
+from hpcbench.database import increments, place, sync
 from hpcbench.database.tables import METADATA
 from hpcbench.database.values import words_of
 from hpcbench.errors import EnvironmentFault, UserError
@@ -210,7 +210,7 @@ def test_withdrawn_answers_go(tmp_path: Path, address: Address) -> None:
 def test_answers_that_were_scored_again_have_their_new_scores(
     tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "SCORED", 4)
+    monkeypatch.setattr(increments, "SCORED", 4)
     here = ended(tmp_path, 10)
     send(here, address)
     plan = json.loads(here.resolved_file.read_text())
@@ -225,7 +225,7 @@ def test_answers_that_were_scored_again_have_their_new_scores(
 def test_blocks_beyond_the_end_go(
     tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "BATCH", 5)
+    monkeypatch.setattr(increments, "BATCH", 5)
     here = started(tmp_path, 12)
     for number in range(13):
         with Appender(here.submission_file) as file:
@@ -249,7 +249,7 @@ def test_another_experiment_of_one_id_is_refused(tmp_path: Path, address: Addres
 def test_a_sync_that_stopped_goes_on(
     tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "ROWS", 4)
+    monkeypatch.setattr(increments, "ROWS", 4)
     here = ended(tmp_path, 40)
     reported: list[int] = []
 

@@ -16,8 +16,8 @@ from hpcbench import finalise
 from hpcbench.cli.due import tell_what_is_owed
 from hpcbench.cli.main import main
 from hpcbench.database import later, place
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.registry.database_address import Address
 from hpcbench.schema.definitions import Database
 from tests.unit.small import describe

@@ -12,7 +12,7 @@ from test_remote_auth import SECRET, Gateway, gateway
 
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.oauth.ask import check
+from hpcbench.oauth.interactive import check
 from tests.help_examples import example
 
 __all__ = ["gateway"]

@@ -15,10 +15,10 @@ import pytest
 from fake_server import FakeServer
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.oauth import store
+from hpcbench.oauth import token_file
 from hpcbench.oauth.keeper import Granted, TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions
-from hpcbench.oauth.store import Record, Store
+from hpcbench.oauth.token_file import Record, Store
 from hpcbench.oauth.token_server import TokenServer
 from hpcbench.oauth.transport import Reply, discover
 
@@ -196,7 +196,7 @@ def test_another_boot_reads_the_age_from_the_file_server_whatever_its_own_clock_
     monkeypatch.setattr(time, "time", lambda: 1e9)  # a clock that is years behind
     found = obtain(first(tmp_path, fake))
     assert found.kind == "cache"
-    assert found.token.expires - store.now() == pytest.approx(100 - 30.5 - 5, abs=2)
+    assert found.token.expires - token_file.now() == pytest.approx(100 - 30.5 - 5, abs=2)
     os.utime(path, (time.time() + 3600 * 24 * 20000,) * 2)
     assert obtain(first(tmp_path, fake)).kind == "refresh_token", "its age cannot be known"
 
@@ -204,7 +204,7 @@ def test_another_boot_reads_the_age_from_the_file_server_whatever_its_own_clock_
 def test_a_marked_record_does_not_make_its_token_younger(tmp_path: Path) -> None:
     fake = FakeServer(100)
     obtain(first(tmp_path, fake))
-    age(tmp_path, since=store.now() - 60, written=store.now() - 60)
+    age(tmp_path, since=token_file.now() - 60, written=token_file.now() - 60)
     fake.trouble = "lost"
     with pytest.raises(TokenFailed):
         obtain(first(tmp_path, fake), "a1")
@@ -212,7 +212,7 @@ def test_a_marked_record_does_not_make_its_token_younger(tmp_path: Path) -> None
     assert left["sent"] is True
     age(tmp_path, boot="another", since=left["since"] + 5e6, written=left["written"] + 5e6)
     found = obtain(first(tmp_path, fake))
-    assert found.token.expires - store.now() == pytest.approx(100 - 60 - 5, abs=3)
+    assert found.token.expires - token_file.now() == pytest.approx(100 - 60 - 5, abs=3)
 
 
 def test_a_refresh_token_that_brought_nothing_usable_is_not_sent_again(tmp_path: Path) -> None:

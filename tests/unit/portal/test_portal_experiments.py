@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.files.atomic import write_json
 from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Options, Portal

@@ -16,8 +16,8 @@ import pytest
 from hpcbench import slurm
 from hpcbench.experiment.baselines import name_it
 from hpcbench.experiment.claims import Claim, Owner, claim, shard_states
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.files.atomic import write_json
 from hpcbench.portal import experiment_watch
 from hpcbench.portal import follower as following

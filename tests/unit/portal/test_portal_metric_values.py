@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from hpcbench.comparison import history
 from hpcbench.database import place, sync
+from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog
 from hpcbench.files.atomic import write_json
 from hpcbench.portal import results_database
 from hpcbench.portal.broadcast import Hub

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from hpcbench.experiment.view.evaluated import Latency, Scores, Speed, Sweep
 from hpcbench.reporting import charts
-from hpcbench.reporting.charts.names import stem
+from hpcbench.reporting.charts.figure_names import stem
 from hpcbench.reporting.figures import Figure, svg, table
-from hpcbench.reporting.tables import MetricRow
+from hpcbench.reporting.printed_tables import MetricRow
 
 
 def row(run_task: str, metric: str, value: float | None, **more: Any) -> MetricRow:

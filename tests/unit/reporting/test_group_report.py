@@ -10,7 +10,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.experiment.view.usage import Hours
 from hpcbench.files.atomic import read_json, write_json
-from hpcbench.reporting.tables import GROUPS, group_tables
+from hpcbench.reporting.printed_tables import GROUPS, group_tables
 from hpcbench.reporting.usage_rows import per_document
 from hpcbench.reporting.writing import report
 from tests.unit.evaluation.scene import asked, reported, strange

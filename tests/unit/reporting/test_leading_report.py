@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcbench.experiment.view.evaluated import Scores, metrics_of
 from hpcbench.files.atomic import write_json
-from hpcbench.reporting.context import gather, matrices
+from hpcbench.reporting.gather import gather, matrices
 from hpcbench.reporting.leaderboard import leaders
 from hpcbench.testing import VERDICT
 from tests.unit.reporting.many import answered

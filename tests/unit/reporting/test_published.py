@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hpcbench.experiment.view.evaluated import MetricValue
-from hpcbench.reporting.context import gather
+from hpcbench.reporting.gather import gather
 from hpcbench.reporting.published import Z, noise_of
 from hpcbench.reporting.report_tables import PublishedScore
 from hpcbench.reporting.writing import report

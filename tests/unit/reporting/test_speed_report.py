@@ -15,7 +15,7 @@ from hpcbench.files.atomic import (
     write_json,
 )
 from hpcbench.planning import plan_work
-from hpcbench.reporting.tables import speed_rows
+from hpcbench.reporting.printed_tables import speed_rows
 from hpcbench.reporting.writing import report
 from tests.unit.reporting.test_report import Checker
 from tests.unit.small import measured, record, resolved, run_task, write_dataset

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.reporting.context import gather
+from hpcbench.reporting.gather import gather
 from hpcbench.reporting.worst_samples import diff
 from hpcbench.reporting.writing import report
 from hpcbench.schema.definitions import Report

@@ -8,7 +8,7 @@ import pytest
 
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
-from hpcbench.slurm import ask as asking
+from hpcbench.slurm import commands as asking
 from tests.unit.slurm.fake_slurm import Fake
 
 POLICY = (

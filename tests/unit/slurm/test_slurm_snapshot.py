@@ -15,7 +15,7 @@ import pytest
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.slurm import queue, snapshot
-from hpcbench.slurm.cache import private_folder
+from hpcbench.slurm.shared_answer import private_folder
 from tests.unit.slurm.fake_slurm import Fake
 
 ROOT = Path(__file__).parents[3]

@@ -15,8 +15,8 @@ import pytest
 
 from hpcbench.plugins import Command
 from hpcbench.wrapper import process_tree
+from hpcbench.wrapper.engine_output import Log
 from hpcbench.wrapper.engine_process import Child
-from hpcbench.wrapper.log import Log
 from hpcbench.wrapper.masking import Mask
 from hpcbench.wrapper.shared_memory import FOLDER, SharedMemory
 from hpcbench.wrapper.supervisor import temporary

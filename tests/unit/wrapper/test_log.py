@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpcbench.wrapper import process_tree
-from hpcbench.wrapper.log import Log
+from hpcbench.wrapper.engine_output import Log
 from hpcbench.wrapper.masking import Mask, hidden_values
 from tests.campaign import examples
 
@@ -354,7 +354,7 @@ def test_lines_are_given_from_a_time_on(tmp_path: Path) -> None:
 def test_a_flood_is_written_up_to_a_limit_and_its_last_lines_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hpcbench.wrapper.log.LIFE_BYTES", 1024)
+    monkeypatch.setattr("hpcbench.wrapper.engine_output.LIFE_BYTES", 1024)
     lines = [f"{number:09}" for number in range(20_000)]
 
     async def flood(end: int, log: Log) -> None:

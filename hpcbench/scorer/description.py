@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.metrics.base import Parts, ratio_of_sums
-from hpcbench.schema.parts import MetricFacts
-from hpcbench.scorer.exchange import Wanted
+from hpcbench.schema.shared_types import MetricFacts
+from hpcbench.scorer.handover import Wanted
 
 _TRIED = (
     [Parts(3, 4)], [Parts(1, 2), Parts(0, 2)], [Parts(0, 0)], [Parts(2, 0)], [Parts(0, 0), Parts(5, 8)],

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.event_log import sort_of
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import sort_of
 from hpcbench.experiment.submission import rounds
 from hpcbench.experiment.view.evaluated import (
     Figure,

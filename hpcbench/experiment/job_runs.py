@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.event_log import EventLog, event
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import EventLog, event
 from hpcbench.files.archive import is_folded
 from hpcbench.files.atomic import create_exclusive
 from hpcbench.schema.records import RECORD_VERSION

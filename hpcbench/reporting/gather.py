@@ -30,6 +30,7 @@ from hpcbench.experiment.view.usage import written_usage
 from hpcbench.reporting import report_tables
 from hpcbench.reporting.ab import arms_of
 from hpcbench.reporting.leaderboard import leaders, sentences
+from hpcbench.reporting.printed_tables import first_metric
 from hpcbench.reporting.provenance import baseline, provenance
 from hpcbench.reporting.published import published_scores
 from hpcbench.reporting.report_tables import (
@@ -41,7 +42,6 @@ from hpcbench.reporting.report_tables import (
     MatrixRow,
     Tables,
 )
-from hpcbench.reporting.tables import first_metric
 from hpcbench.reporting.usage_rows import per_document
 from hpcbench.reporting.worst_samples import worst_samples
 

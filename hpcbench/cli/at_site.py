@@ -26,8 +26,8 @@ from hpcbench.registry.catalog import Catalog, run_mode, user_dir
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Source, validate
 from hpcbench.remote import server
-from hpcbench.remote.exchange import fetch, send
 from hpcbench.remote.login_node import LoginNode
+from hpcbench.remote.pipe_transfer import fetch, send
 from hpcbench.remote.plan_bundle import Bundle, bundle
 from hpcbench.schema.definitions import Site
 from hpcbench.schema.names import id_of

@@ -20,7 +20,7 @@ from pathlib import Path
 from hpcbench.errors import EnvironmentFault
 from hpcbench.files.atomic import write_atomic
 from hpcbench.files.lease import alone
-from hpcbench.slurm.ask import TIMEOUT
+from hpcbench.slurm.commands import TIMEOUT
 
 ASKING_SECONDS = 2 * TIMEOUT + 10
 """Longest time of a question; a reader without a sign of life for this time has lost the right to ask."""

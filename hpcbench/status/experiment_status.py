@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from hpcbench.schema.parts import Part
+from hpcbench.schema.shared_types import Part
 
 State = Literal[
     "submitting", "interrupted", "pending", "running", "paused", "evaluating", "stalled", "done",

@@ -28,8 +28,8 @@ from hpcbench.experiment.view.evaluated import scores as sound_scores
 from hpcbench.experiment.view.scores import Keys, Place, frames_of, read_keys, shape_of
 from hpcbench.files.hashing import hash_file
 from hpcbench.interchange.columns import META, What
+from hpcbench.interchange.measurements import event_rows
 from hpcbench.interchange.result_tables import BATCH, Wanted, open_table
-from hpcbench.interchange.rows import event_rows
 from hpcbench.schema.plan import ResolvedRunTask
 
 ROWS, BYTES = 20_000, 16 << 20
