@@ -318,7 +318,7 @@ def test_the_tutorial_shows_the_questions_of_data_add() -> None:
     page = (ROOT / "docs/tutorial-own-data.md").read_text()
     asked = re.findall(r"^([A-Z][^\n\[]*) \[[^\n]*\]:$", page, re.MULTILINE)
     assert len(asked) == 3
-    code = "".join((PACKAGE / f"cli/{name}.py").read_text() for name in ("ask", "data_add"))
+    code = "".join((PACKAGE / f"cli/{name}.py").read_text() for name in ("questions", "data_add"))
     for question in asked:
         for part in question.split(", "):
             assert part in code, question

@@ -256,7 +256,7 @@ def _report(verb: Verb) -> None:
 def _remote(verb: Verb) -> None:
     """Add the verb that answers a laptop's `--site`."""
     remote = verb(
-        "remote", "remote:answer", "answer the `--site` of another machine, over standard input and output",
+        "remote", "at_site:answer", "answer the `--site` of another machine, over standard input and output",
         "hpcbench remote hello <<< '{}'",
     )  # fmt: skip
     remote.add_argument("what", choices=["hello", "receive", "send", "submit"], help="the request")
