@@ -84,6 +84,10 @@ def test_without_enough_labels_there_is_a_reason_and_no_interval() -> None:
         assert (found.low, found.high, found.method) == (None, None, "undefined: no labels")
     assert corrected_share(verdicts, [1, 1, NONE, NONE]).low is None
     assert prediction_powered(verdicts, [1, 0, NONE, NONE], ["a", "a", "b", "c"]).low is None
+    in_one = corrected_share(verdicts, [1, 0, NONE, NONE], ["a", "a", "b", "c"])
+    assert in_one.method == "undefined: labels of one document"
+    in_two = corrected_share(verdicts, [1, 0, NONE, NONE], ["a", "b", "b", "c"])
+    assert in_two.low is not None and in_two.high is not None
 
 
 def test_verdicts_and_labels_of_another_kind_are_refused() -> None:
@@ -150,6 +154,40 @@ def test_corrected_intervals_hold_the_truth_where_the_naive_one_does_not() -> No
             held[at] += found.low <= 0.8 <= found.high
     assert held[0] >= 54 and held[1] >= 54
     assert held[2] < 54
+
+
+def test_verdicts_weigh_as_much_as_they_follow_the_labels() -> None:
+    """Power tuning of prediction-powered inference (Angelopoulos and others 2023): covariance / variance."""
+    chance = np.random.default_rng(11)
+    human = chance.random(400)
+    said = np.clip(0.3 + 0.4 * human + 0.1 * chance.standard_normal(400), 0, 1)
+    labels = np.where(np.arange(400) < 80, human, NONE)
+    own, right = said[:80], human[:80]
+    weight = min(1.0, float(np.cov(own, right)[0, 1] / np.var(own, ddof=1)))
+    assert 0.5 < weight
+    found = prediction_powered(said, labels)
+    assert found.estimate == pytest.approx(
+        float(np.mean(right - weight * own) + weight * said.mean())
+    )
+
+
+def test_the_error_of_a_difference_of_means_is_that_of_a_clustered_regression() -> None:
+    """Least squares on an indicator, with the sandwich by document and CR1's factor G / (G - 1)."""
+    from scipy.special import stdtrit
+
+    chance = np.random.default_rng(12)
+    place = chance.integers(0, 9, 60)
+    kind = chance.integers(0, 2, 60)
+    values = chance.random(60) + 0.2 * kind + 0.3 * chance.random(9)[place]
+    design = np.stack([np.ones(60), kind], axis=1)
+    bread = np.linalg.inv(design.T @ design)
+    rest = values - design @ (bread @ design.T @ values)
+    sums = np.stack([(design * rest[:, None])[place == one].sum(0) for one in np.unique(place)])
+    error = math.sqrt((bread @ sums.T @ sums @ bread)[1, 1] * 9 / 8)
+    found = difference_of_means(values, kind, place, 0.9)
+    half = float(stdtrit(8, 0.95)) * error
+    assert found.error == pytest.approx(error)
+    assert (found.low, found.high) == pytest.approx((found.estimate - half, found.estimate + half))
 
 
 def test_a_difference_of_means_counts_documents() -> None:
