@@ -502,7 +502,7 @@ class Published(Part):
 
 
 class Dataset(Definition):
-    """Document images with questions and references, in the format in which they are stored."""
+    """Page images with questions and references, in the format in which they are stored."""
 
     source: str
     """Folder of the dataset, relative to this file, or `SCHEME://…`: file, s3, sftp, http, https, hf, or the
@@ -975,7 +975,7 @@ class Gate(Definition):
     other check; `pass` passes it. With `pass` the error limit of 2.5 % does not hold, and the verdict says
     so; see docs/gate.md."""
     on_inconclusive: Literal["inconclusive", "no-go"] = "inconclusive"
-    """Verdict if a critical check is undecided and no other critical check fails."""
+    """Verdict if a critical check is inconclusive and no other critical check fails."""
     on_advisory: Literal["go", "inconclusive"] = "go"
     """Verdict if all critical checks pass and an advisory check does not."""
     confirm: int = Field(default=0, ge=0, le=10)

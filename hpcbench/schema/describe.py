@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
@@ -35,37 +36,58 @@ def json_schema(kind: str) -> dict[str, Any]:
 
 def reference() -> str:
     """The page of all kinds of definitions with every field, in Markdown."""
+    common = _table(definitions.Definition)
     lines = [
         "# Definitions",
         "",
-        "`hpcbench schema --markdown` makes this page from the models; do not edit it.",
+        "All kinds of YAML files with all their keys. A file's folder says its kind: `models/NAME.yaml` describes a",
+        "model. The type of a key leads to [the part](#parts-of-definitions) that is written there. *required*: the",
+        "definition is refused without the key. –: without the key there is no value. [How definitions are found]"
+        "(registries.md), and [what may change in them](versions.md#files-that-you-write).",
         "",
+        "<!-- `hpcbench schema --markdown` makes this page from the models; do not edit it. -->",
+        "",
+        "## Every definition",
+        "",
+        "These keys are in definitions of every kind.",
+        "",
+        *common,
     ]
     for kind, model in KINDS.items():
         lines += [f"## {kind}/", "", (inspect.getdoc(model) or "").splitlines()[0], ""]
-        lines += _table(model)
-    lines += ["# Parts of definitions", ""]
+        lines += _table(model, known=common[2:])
+    lines += ["## Parts of definitions", ""]
     for part in _parts():
-        lines += [f"## {part.__name__}", "", (inspect.getdoc(part) or "").splitlines()[0], ""]
+        lines += [f"### {part.__name__}", "", (inspect.getdoc(part) or "").splitlines()[0], ""]
         lines += _table(part)
     return "\n".join(lines)
 
 
-def _table(model: type) -> list[str]:
-    lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
+def _table(model: type, known: Sequence[str] = ()) -> list[str]:
+    """A table of a model's fields, without the known rows."""
+    rows = []
     for name, (annotation, default) in _members(model).items():
         doc = " ".join(field_docs(model.__name__).get(name, "").split()).replace("|", "\\|")
-        lines.append(f"| `{name}` | {_type(annotation)} | {default} | {doc} |")
-    return [*lines, ""]
+        doc = re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", doc)
+        rows.append(f"| `{name}` | {_type(annotation)} | {default} | {doc} |")
+    head = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    return [*head, *(row for row in rows if row not in known), ""]
 
 
 def _members(model: type) -> dict[str, tuple[Any, str]]:
     if issubclass(model, BaseModel):
         return {
-            name: (field.annotation, "" if field.is_required() else _default(field.default))
+            name: (field.annotation, "*required*" if field.is_required() else _default(field.default))
             for name, field in model.model_fields.items()
         }
-    return {one.name: (one.type, _default(one.default)) for one in dataclasses.fields(model)}  # type: ignore[arg-type]
+    types = get_type_hints(model)
+    return {one.name: (types[one.name], _default_of(one)) for one in dataclasses.fields(model)}  # type: ignore[arg-type]
+
+
+def _default_of(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return _default(field.default)
+    return "*required*" if field.default_factory is dataclasses.MISSING else "–"
 
 
 def _default(value: Any) -> str:
@@ -73,6 +95,8 @@ def _default(value: Any) -> str:
         return "–"
     if isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
         return "–"
+    if isinstance(value, bool):
+        value = str(value).lower()
     text = ", ".join(value) if isinstance(value, tuple) else str(value)
     return f"`{text}`" if text else "–"
 
@@ -82,10 +106,7 @@ def _parts() -> Iterator[type]:
     seen: dict[type, None] = {}
 
     def meet(annotation: Any) -> None:
-        is_part = isinstance(annotation, type) and (
-            issubclass(annotation, definitions.Part) or annotation is records.FieldMap
-        )
-        if is_part and annotation not in seen:
+        if _is_part(annotation) and annotation not in seen:
             seen[annotation] = None
             for inner, _ in _members(annotation).values():
                 meet(inner)
@@ -98,11 +119,17 @@ def _parts() -> Iterator[type]:
     yield from seen
 
 
+def _is_part(annotation: Any) -> bool:
+    """Whether a type is a map with keys of its own, and no kind."""
+    return (
+        isinstance(annotation, type)
+        and (issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation))
+        and annotation not in KINDS.values()
+    )
+
+
 def _type(annotation: Any) -> str:
-    """A type in the user's words."""
-    if isinstance(annotation, str):
-        words = annotation.replace("Mapping[str, str]", "map of text").replace("str", "text")
-        return words.replace(" | None", "").replace("|", "or")
+    """A type in the user's words; a part, or a kind that may be written out, leads to its table."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is UnionType:
         return _either(arguments)
@@ -112,6 +139,7 @@ def _type(annotation: Any) -> str:
         "int": "integer",
         "float": "number",
         "bool": "true or false",
+        "Any": "any",
         "NoneType": "",
     }
     if name == "Literal":
@@ -124,6 +152,11 @@ def _type(annotation: Any) -> str:
         return _either(arguments[:1] if name == "Annotated" else arguments)
     if name in ("JsonValue", "TypeAliasType") or "JsonValue" in name:
         return "any"
+    if _is_part(annotation):
+        return f"[{name}](#{name.lower()})"
+    if annotation in KINDS.values():
+        kind = next(kind for kind, model in KINDS.items() if model is annotation)
+        return f"[{name}](#{kind})"
     return simple.get(name, name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -34,6 +35,12 @@ def test_the_page_of_all_fields_is_that_of_the_models() -> None:
     assert page == reference(), "run: hpcbench schema --markdown > docs/definitions.md"
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     assert [row for row in rows if row.endswith("|  |")] == [], "every key is explained"
+    cells = [re.split(r"(?<!\\) \| ", row) for row in rows]
+    assert [row[0] for row in cells if not row[2]] == [], "every key has a default, or is required"
+    types = " ".join(row[1] for row in cells)
+    headings = {one.lower() for one in re.findall(r"^#+ (\w+)/?$", page, re.MULTILINE)}
+    assert set(re.findall(r"\]\(#(\w+)\)", types)) <= headings
+    assert re.findall(r"\b[A-Z]\w+\b(?!\])", re.sub(r"`[^`]*`", "", types)) == [], "no table of a part"
 
 
 @pytest.mark.parametrize("model", KINDS.values(), ids=KINDS)
