@@ -34,13 +34,13 @@ SHIM_ELSEWHERE, SHIM = "https://unpkg.com/iframe-worker/shim", "assets/javascrip
 """Browsers start no worker for a page on the disk; this lets search work there."""
 
 _WEIGHTS = {
-    "how-to": 4, "faq.md": 4, "for-admins.md": 4, "versions.md": 4,
-    "reference": 0.1, "decisions": 0.02,
+    "faq.md": 4, "versions.md": 4, "how-to": 3, "for-admins.md": 3, "cluster-guide.md": 2, "exports.md": 2,
+    "reference": 0.1, "reference/changelog.md": 0.02, "decisions": 0.005,
 }  # fmt: skip
 """Folder or page → its weight in search: a reader asks how, before the history of a decision."""
 
-_ROWS = ("troubleshooting.md", "glossary.md")
-"""Pages whose rows search finds one by one: a message, a word."""
+_ROWS = {"troubleshooting.md": 4, "glossary.md": 6, "definitions.md": 1}
+"""Page whose rows search finds one by one (a message, a word, a key) → weight of a row."""
 _ROW = re.compile(r'<tr id="row-(\d+)">\s*<td[^>]*>(.*?)</td>(.*?)</tr>', re.DOTALL)
 
 API = (
@@ -72,7 +72,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links to files of the repository lead to their copies in the site."""
     up = "../" * page.file.src_uri.count("/")
-    page.meta["search"] = {"boost": _WEIGHTS.get(page.file.src_uri.partition("/")[0], 1)}
+    folder = page.file.src_uri.partition("/")[0]
+    page.meta["search"] = {"boost": _WEIGHTS.get(page.file.src_uri, _WEIGHTS.get(folder, 1))}
 
     def rewritten(match: re.Match[str]) -> str:
         if not _leaves(page.file.src_uri, match):
@@ -103,13 +104,13 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
 def on_post_build(config: MkDocsConfig) -> None:
     """Add the rows to the search's index, and bring the helper, which `npm ci` has installed."""
     plugin: Any = config.plugins["material/search"]
-    for name in _ROWS:
+    for name, weight in _ROWS.items():
         address = f"{name.removesuffix('.md')}.html"
         content = Path(config.site_dir, address).read_text(encoding="utf-8")
         for number, title, text in _ROW.findall(content):
             text = re.sub(r"</?td[^>]*>", " ", text)
             entry = {"location": f"{address}#row-{number}", "title": title, "text": text}
-            plugin.search_index.entries.append(entry | {"boost": 4})
+            plugin.search_index.entries.append(entry | {"boost": weight})
     Path(config.site_dir, SHIM).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(
         ROOT / "portal/node_modules/iframe-worker/shim/index.js", Path(config.site_dir, SHIM)

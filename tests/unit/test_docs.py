@@ -93,6 +93,20 @@ def test_links_between_the_pages_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+@pytest.mark.parametrize(
+    "page",
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_every_table_has_a_head_and_rows_of_equal_length(page: Path) -> None:
+    """A blank line within a table would end it: the rows below it would be shown as text."""
+    text = re.sub(r"```.*?```|`[^`\n]*`|\\\|", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        head, *rows = table.splitlines()
+        assert rows and re.fullmatch(r"\|(?: ?:?-+:? ?\|)+", rows[0]), head
+        assert {row.count("|") for row in rows} == {head.count("|")}, head
+
+
 def test_the_commands_for_contributors_are_there() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     makefile = (ROOT / "Makefile").read_text()
@@ -198,7 +212,7 @@ def test_the_page_what_to_set_has_the_numbers_of_the_code() -> None:
 
 
 def shown_definitions() -> list[tuple[str, str, str]]:
-    """Page, `KIND/NAME` and text of every document that a page shows under its path."""
+    """Page, `KIND/NAME` and text of every definition that a page shows under its path."""
     found = []
     for page in ("registries.md", "plugins.md", "data.md", "own-modules.md", "what-to-set.md"):
         text = (ROOT / "docs" / page).read_text()
@@ -211,11 +225,11 @@ def shown_definitions() -> list[tuple[str, str, str]]:
 def test_a_definition_shown_under_its_path_is_one(
     tmp_path: Path, page: str, name: str, body: str
 ) -> None:
-    kind, _, document = name.partition("/")  # the rest of a path is the name
+    kind, _, short = name.partition("/")  # the rest of a path is the name
     path = tmp_path / f"{name}.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(body)
-    assert load_definition(KINDS[kind], path)[0].name == document
+    assert load_definition(KINDS[kind], path)[0].name == short
 
 
 def test_the_metric_of_the_plugins_page_keeps_the_contract(
@@ -362,6 +376,7 @@ def test_the_page_of_versions_has_those_of_the_files() -> None:
     schema = json.loads((ROOT / "registries/schemas/report.json").read_text())
     report_version = schema["properties"]["version"]["const"]
     assert shown == {
+        "manifest.json": layout.MANIFEST_VERSION,
         "scores/*.parquet": scores.VERSION,
         "metrics.json": METRICS_VERSION,
         "performance.json": PERFORMANCE_VERSION,
