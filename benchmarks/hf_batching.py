@@ -1,4 +1,4 @@
-"""Speed of a model in the Hugging Face engine: documents a second, beside a bare transformers loop.
+"""Speed of a model in the Hugging Face engine: pages a second, beside a bare transformers loop.
 
 The peer does with transformers' `generate` what the engine does, without server, queue or stream: one page
 after another, and static batches of the same size. Both run in a process of their own with the same threads,

@@ -5,11 +5,11 @@ direct route; through the wrapper (`proxied`); to the engine's own socket as if 
 (`engine`); from a bare aiohttp loop to that socket (`bare`); and from that loop through a relay that copies
 bytes and does nothing else (`copied`), which says what any hop costs here, since client and hop take
 processor time from an engine that would use every core. One request at a time, the ways alternate with every
-document, bodies made before as `drive` makes them ahead of their turn; the ratio of documents a second comes
+page, bodies made before as `drive` makes them ahead of their turn; the ratio of pages a second comes
 with a bootstrap interval over the pairs, and beside it the median pair, which other work on the machine moves
 less. Many at a time, through `drive`, the ways alternate with every round of all
-documents, and the CPU time of each process is shown, too. Then vLLM's offline `LLM.chat` reads the same
-documents (not with `--no-offline`). Figures depend on the machine and on what else runs there.
+pages, and the CPU time of each process is shown, too. Then vLLM's offline `LLM.chat` reads the same
+pages (not with `--no-offline`). Figures depend on the machine and on what else runs there.
 
 On a GPU no core is short, and the ratios many at a time are those of the wrapper: `--model` names one of true
 size there (`benchmarks/gpu/random_vlm.py FOLDER` makes one).
@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--vllm", default="/var/lib/hpcbench-lab/vllm/bin/python")
     parser.add_argument("--docs", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--many-rounds", type=int, help="of all documents at once (--rounds)")
+    parser.add_argument("--many-rounds", type=int, help="of all pages at once (--rounds)")
     parser.add_argument("--at-once", type=int, nargs="+", default=[32])
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--gpus", type=int, default=0)
@@ -274,7 +274,7 @@ async def one_at_a_time(
     timed: list[Request],
     rounds: int,
 ) -> dict[str, str]:
-    """Every document each way, the first way by turns; prints the ratios of documents a second."""
+    """Every page each way, the first way by turns; prints the ratios of pages a second."""
     walls: dict[str, list[float]] = {name: [] for name in (*clients, *loops)}
     texts = {}
     prepared = [await clients["direct"].prepare(request) for request in timed]
@@ -293,17 +293,17 @@ async def one_at_a_time(
         assert len(set(answers.values())) == 1, answers
         texts[one.request.sample_id] = answers["direct"]
     count = len(walls["direct"])
-    print(f"\none at a time, {count} documents each way, load {os.getloadavg()[0]:.1f}")
+    print(f"\none at a time, {count} pages each way, load {os.getloadavg()[0]:.1f}")
     for name, seconds in walls.items():
         print(
-            f"  {name:<8} {count / sum(seconds):7.2f} docs/s   "
-            f"median {statistics.median(seconds) * 1000:6.1f} ms a document"
+            f"  {name:<8} {count / sum(seconds):7.2f} pages/s   "
+            f"median {statistics.median(seconds) * 1000:6.1f} ms a page"
         )
     for one_way, other in (*ROUTES, ("proxied", "bare"), ("copied", "bare"), ("direct", "bare")):
         added = [a - b for a, b in zip(walls[one_way], walls[other], strict=True)]
         print(
             f"{ratio_of(one_way, other, walls)}; "
-            f"added to a document: median {statistics.median(added) * 1000:.2f} ms"
+            f"added to a page: median {statistics.median(added) * 1000:.2f} ms"
         )
     return texts
 
@@ -336,9 +336,9 @@ async def many_at_a_time(
                 spent[name][process] = spent[name].get(process, 0.0) + more
     count = rounds * len(timed)
     print(
-        f"\n{at_once} at a time, {rounds} rounds, load {os.getloadavg()[0]:.1f}: docs/s, CPU ms a request"
+        f"\n{at_once} at a time, {rounds} rounds, load {os.getloadavg()[0]:.1f}: pages/s, CPU ms a request"
     )
-    print(f"  {'':<8} {'docs/s':>7} {'client':>8} {'wrapper':>8} {'engine':>8}")
+    print(f"  {'':<8} {'pages/s':>7} {'client':>8} {'wrapper':>8} {'engine':>8}")
     for name, processes in spent.items():
         shown = "".join(f" {processes[p] / count * 1000:8.2f}" for p in processes)
         print(f"  {name:<8} {count / sum(walls[name]):7.2f}{shown}")
@@ -349,7 +349,7 @@ async def many_at_a_time(
 def offline(
     args: argparse.Namespace, timed: list[Path], warm: list[Path], texts: dict[str, str]
 ) -> None:
-    """The same documents in one call of vLLM's offline engine."""
+    """The same pages in one call of vLLM's offline engine."""
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder, "ask.json"), Path(folder, "answer.json")
         bodies = [json.loads(prepare(NAME, one)[0])["messages"] for one in requests(timed)]
@@ -373,7 +373,7 @@ def offline(
     same = sum(a == texts[page.stem] for a, page in zip(found["texts"], timed, strict=True))
     rate = len(found["walls"]) * len(timed) / sum(found["walls"])
     print(
-        f"\noffline LLM.chat, all at once: {rate:.2f} docs/s; {same} of {len(timed)} answers equal"
+        f"\noffline LLM.chat, all at once: {rate:.2f} pages/s; {same} of {len(timed)} answers equal"
     )
 
 

@@ -149,7 +149,7 @@ async def speed(
     counts: Sequence[int],
     monitor: Monitor,
 ) -> None:
-    """Documents a second through the wrapper and directly, in turns."""
+    """Pages a second through the wrapper and directly, in turns."""
     print("| at once | pages/s | ÷ direct | TTFT p50, ms | TPOT p50, ms | lag p99, ms |")
     print("|--:|--:|--:|--:|--:|--:|")
     async with direct:

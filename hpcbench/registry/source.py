@@ -360,7 +360,7 @@ def _yaml_problem(path: Path, error: yaml.MarkedYAMLError) -> Problem:
     if "\\t" in what:
         what, remedy = "a tab cannot indent YAML", "use spaces"
     if "another document" in what:
-        what = "a second document begins"
+        what = "a second definition begins"
     return Problem(what, str(path), line, column, remedy)
 
 

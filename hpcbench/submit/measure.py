@@ -83,7 +83,8 @@ class _Built:
     """Most images in one prompt: engines set limits by it. 0 if a sample's images are unknown without
     reading them."""
     reuse: bool
-    """Whether any image occurs more than once: then caches help. Documents replace unknown images."""
+    """Whether any image occurs more than once: then caches help. Where images are unknown, hpcbench looks at
+    documents instead."""
     prompts: frozenset[str]
     """Names of the prompts that samples get."""
 
@@ -236,7 +237,7 @@ class _Measuring:
             iterator.count()
             content, bad = "not hashed", dict[int, Problem]()
             if self.hashes:
-                self.say(f"hashing dataset {dataset.name}, {dataset.split or 'all splits'}")
+                self.say(f"hashing {_name(dataset)}")
                 # A missing image is reported below, with its row.
                 content = content_hash(
                     Path(dataset.source), iterator.files(), self.cache, gone=True
@@ -259,7 +260,7 @@ class _Measuring:
             return {int(index): Problem(*problem) for index, problem in known.items()}
         except (OSError, ValueError, TypeError):
             pass
-        self.say(f"checking the images of dataset {dataset.name}")
+        self.say(f"checking the images of {_name(dataset)}")
         found = {one.index: one.problem for one in unreadable(iterator)}
         write_json(
             file, {str(index): [one.message, one.file, one.line] for index, one in found.items()}
@@ -299,6 +300,10 @@ class _Measuring:
         folder = Path(model.source)
         self.model_hashes[model.name] = content_hash(folder, folder_files(folder), self.cache)
         _check_weights(model, self.model_hashes[model.name])
+
+
+def _name(dataset: Dataset) -> str:
+    return f"dataset {dataset.name}, {dataset.split or 'all splits'}"
 
 
 def _engine(model: Model) -> Any:

@@ -106,10 +106,10 @@ def test_a_key_that_the_definition_writes_goes_before_the_preset_whatever_it_is(
 ) -> None:
     (tmp_path / "annotation.csv").write_text(V01_WITH_IDS)
     said = {"id": "id", "metadata": {}}
-    document = Dataset.model_validate({"name": "a", "source": str(tmp_path), "mapping": said})
+    definition = Dataset.model_validate({"name": "a", "source": str(tmp_path), "mapping": said})
     if again:
-        document = Dataset.model_validate_json(document.model_dump_json())
-    (one,) = everything(opened("v01", tmp_path, mapping=document.mapping))
+        definition = Dataset.model_validate_json(definition.model_dump_json())
+    (one,) = everything(opened("v01", tmp_path, mapping=definition.mapping))
     assert (one.id, one.fields, one.metadata) == ("q-17", {"question": "?"}, {})
 
 
@@ -117,7 +117,7 @@ def test_a_key_that_the_definition_writes_goes_before_the_preset_whatever_it_is(
 def test_of_all_keys_in_resolved_json_those_are_said_that_are_not_usual(
     tmp_path: Path, said: dict[str, Any]
 ) -> None:
-    """So it has always had them, also of documents without a mapping."""
+    """So it has always had them, also of definitions without a mapping."""
     (tmp_path / "annotation.csv").write_text(V01_WITH_IDS)
     written = FieldMap(**said).model_dump_json()
     assert json.loads(written).keys() == FieldMap.usual().keys()
@@ -269,7 +269,7 @@ SAVED = FieldMap(
 
 
 def test_the_files_of_all_splits_are_those_of_each(tmp_path: Path) -> None:
-    """`content_hash` of a dataset's document is over all splits."""
+    """`content_hash` of a dataset's definition is over all splits."""
     write(tmp_path / "dataset_dict.json", {"splits": ["train", "test"]})
     for split in ("train", "test"):
         saved(tmp_path / split, [{"id": split, "image": b"x", "answer": "y"}])

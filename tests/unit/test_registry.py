@@ -206,7 +206,7 @@ def test_a_key_laid_in_by_a_merge_is_reported_at_the_mapping_that_merges_it(tmp_
         ),
         (
             "name: a\n---\nname: b\n",
-            "p.yaml:2:1: a second document begins (keep one definition in a file: remove `---`)",
+            "p.yaml:2:1: a second definition begins (keep one definition in a file: remove `---`)",
         ),
     ],
 )

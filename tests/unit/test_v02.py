@@ -1,4 +1,4 @@
-"""Documents of VLMHyperBench v0.2: read as they are; each word is obeyed, or refused at its line."""
+"""Definitions of VLMHyperBench v0.2: read as they are; each word is obeyed, or refused at its line."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def refused(kind: str, text: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-# --- the documents of v0.2's users ----------------------------------------------------------------------
+# --- the definitions of v0.2's users ----------------------------------------------------------------------
 
 
-def test_the_documents_of_v02_are_valid_as_they_lie(tmp_path: Path, capsys: Any) -> None:
+def test_the_definitions_of_v02_are_valid_unchanged(tmp_path: Path, capsys: Any) -> None:
     registry = v02_registry(tmp_path)
     plan = registry / "experiments/benchmark_2025.yaml"
     assert main(["validate", str(plan)]) == 0, capsys.readouterr().err
@@ -247,7 +247,7 @@ def test_another_word_is_refused_at_its_line(kind: str, text: str, reported: str
     assert problem.startswith(reported)
 
 
-def test_what_a_translated_document_lacks_is_reported_at_its_own_lines(tmp_path: Path) -> None:
+def test_what_a_translated_definition_lacks_is_reported_at_its_own_lines(tmp_path: Path) -> None:
     registry = v02_registry(tmp_path)
     text = (DOCUMENTS / "ml_tasks/vqa.yaml").read_text()
     plan = registry / "experiments/benchmark_2025.yaml"
@@ -279,7 +279,7 @@ RUN_TASK = (
          "2:3: expected <block end>, but found '<block mapping start>' (let keys of one map begin in one"
          " column)"),
         ("experiments/benchmark_2025.yaml", "name: B\ntasks: [qwen_docvqa_ru]\n---\nname: C\n",
-         "3:1: a second document begins (keep one definition in a file: remove `---`)"),
+         "3:1: a second definition begins (keep one definition in a file: remove `---`)"),
         ("experiments/benchmark_2025.yaml", "name: B\ntasks:\n\u00a0\u00a0- qwen_docvqa_ru\n",
          "4:1: could not find expected ':' (write `key: value`, with plain spaces before it)"),
         ("experiments/benchmark_2025.yaml", "nаme: B\ntasks: [qwen_docvqa_ru]\n",
@@ -305,7 +305,7 @@ RUN_TASK = (
          "{registry}/run_tasks/no)"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_at_its_place_in_the_words_of_the_document(
+def test_a_mistake_is_one_line_at_its_place_in_the_words_of_the_definition(
     tmp_path: Path, name: str, text: str, reported: str
 ) -> None:
     registry = v02_registry(tmp_path)
@@ -326,7 +326,7 @@ def test_a_file_that_is_no_yaml_is_named_beside_the_name_that_it_may_have(tmp_pa
     assert unread.startswith(f"{registry}/run_tasks/other.yaml:2:1: a tab cannot indent YAML")
 
 
-def test_what_a_document_narrows_is_checked(tmp_path: Path) -> None:
+def test_what_a_definition_narrows_is_checked(tmp_path: Path) -> None:
     registry = v02_registry(tmp_path)
     write(registry, "ml_tasks/vqa.yaml",
           "name: VQA\nentry_point: vlmhyperbench.tasks.vqa\nsupported_metrics: [anls]\n"
@@ -391,7 +391,7 @@ def test_a_json_file_of_v02_is_a_prompt(tmp_path: Path) -> None:
         load_plan(plan, [registry])
 
 
-def test_todays_documents_are_not_touched() -> None:
+def test_todays_definitions_are_not_touched() -> None:
     for kind, text in (("run_tasks", "name: R\nml_task: vqa\nmodel: M\ndataset: D\n"),
                        ("packages", "name: P\nsource: {type: local, path: x}\n")):  # fmt: skip
         source = parse(Path("x.yaml"), text)

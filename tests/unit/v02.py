@@ -1,4 +1,4 @@
-"""Documents of VLMHyperBench v0.2 as their users have them, and what they name, as a test adds it."""
+"""Definitions of VLMHyperBench v0.2 as their users have them, and what they name, as a test adds it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUESTIONS = [
 
 
 def v02_registry(folder: Path, engine: str = "vllm", more: str = "") -> Path:
-    """A copy of the three documents, and beside them the models, dataset and run task that they name.
+    """A copy of the three definitions, and beside them the models, dataset and run task that they name.
 
     Args:
         folder: where the registry is made.
@@ -92,7 +92,7 @@ if __name__ == "__main__":
 
 
 def write(registry: Path, name: str, text: str) -> Path:
-    """A document by its path below a registry."""
+    """A definition by its path below a registry."""
     path = registry / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

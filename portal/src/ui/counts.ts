@@ -1,7 +1,7 @@
 import type { SampleCounts } from "../api/schema";
 import { count, counted } from "./format";
 
-/** What each count counts; the command line, reports and documents say the same. */
+/** What each count counts; the command line, reports and the documentation say the same. */
 export const DEFINITIONS = {
   asked: "samples that the run task asks about",
   responded: "samples with an answer, cut ones included",

@@ -1,4 +1,4 @@
-"""Documents of VLMHyperBench v0.2 run as they lie, with the real tiny model behind the names of theirs."""
+"""Definitions of VLMHyperBench v0.2 run unchanged, with the real tiny model behind the names of theirs."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def hpcbench(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.campaign  # vLLM starts twice; the test below runs the same documents with a quicker engine
-def test_the_documents_of_v02_run_with_the_engine_that_they_name(tmp_path: Path) -> None:
+@pytest.mark.campaign  # vLLM starts twice; the test below runs the same definitions with a quicker engine
+def test_the_definitions_of_v02_run_with_the_engine_that_they_name(tmp_path: Path) -> None:
     more = (
         f"image: venv:{lab_vllm().parents[1]}\nload_timeout: 600\n"
         "engine_options: {enforce_eager: true, max_num_seqs: 8}\n"
@@ -70,7 +70,7 @@ def test_the_documents_of_v02_run_with_the_engine_that_they_name(tmp_path: Path)
     assert "asks 0 of 8 samples" in again
 
 
-def test_the_documents_of_v02_run_as_they_lie(tmp_path: Path) -> None:
+def test_the_definitions_of_v02_run_unchanged(tmp_path: Path) -> None:
     registry = v02_registry(tmp_path, "huggingface")
     source = own_package(tmp_path)
     for name in ("own", "words"):
