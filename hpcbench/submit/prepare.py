@@ -166,7 +166,7 @@ def prepare_environments(
         key = run_task.environment
         if key in prepared:
             continue
-        say(f"preparing {key or 'this Python'}")
+        say(f"preparing {key or 'this Python environment'}")
         lines = [
             line for name in run_task.engine_packages for line in packages.locked[name].requirements
         ]

@@ -77,11 +77,11 @@ def add(verb: Verb) -> None:
     with_json(checked)
 
     auth = verb(
-        "auth", "", "tokens of OAuth2 for models elsewhere", "hpcbench auth status"
+        "auth", "", "show, renew and remove OAuth2 tokens of models elsewhere", "hpcbench auth status"
     ).add_subparsers(metavar="VERB", required=True)
     with_json(
         sub(
-            auth, "status", "auth:status", "list the tokens of your file; asks no server",
+            auth, "status", "auth:status", "list the tokens in your file, without asking a server",
             "hpcbench auth status",
         )
     )  # fmt: skip
@@ -183,7 +183,7 @@ def _images(verb: Verb) -> None:
         "--out", type=Path, default=Path("images.tar"), help="the file; default: %(default)s"
     )
     restored = sub(
-        images, "restore", "images:restore_images", "take images from such a file into the cache",
+        images, "restore", "images:restore_images", "take images from a file of `images save` into the cache",
         "hpcbench images restore images.tar",
     )  # fmt: skip
     restored.add_argument("file", type=Path, help="file from `hpcbench images save`")
@@ -316,7 +316,7 @@ def _serve(verb: Verb) -> None:
     )  # fmt: skip
     serve.add_argument(
         "--restarts", type=int, default=3, metavar="N",
-        help="restart an engine that died up to N times; default: %(default)s",
+        help="start an engine that died again, at most N times; default: %(default)s",
     )  # fmt: skip
     serve.add_argument(
         "--time-limit", metavar="[D-]HH:MM:SS",

@@ -268,7 +268,7 @@ def _reproduce(verb: Verb) -> None:
         "reproduce", "benchmarks:reproduce", "run the measurement of a published score, and compare",
         ("hpcbench reproduce chartqa --model Qwen/Qwen2.5-VL-3B-Instruct --dry-run", "show the jobs"),
         ("hpcbench reproduce chartqa --model Qwen/Qwen2.5-VL-3B-Instruct --estimate", "what it would cost"),
-        note="The report shows the published score beside the own one, with the conditions of both.",
+        note="The report shows the published score beside yours, with the conditions of both.",
     )  # fmt: skip
     reproduce.add_argument("name", metavar="NAME", help="dataset with published scores")
     reproduce.add_argument(
@@ -340,7 +340,7 @@ def _score(verb: Verb) -> None:
         metavar="NAME",
         help="store scores and metrics.json in rescored/NAME of the experiment",
     )
-    score.flag("--anew", help="also score answers again that have scores")
+    score.flag("--anew", help="score all answers again, also those that have scores")
     score.flag("--dry-run", help="list what would be scored; change nothing")
     score.add_argument(
         "--dataset", help="for a file: name or file of the dataset's definition, or a folder"
