@@ -77,7 +77,10 @@ def _table(model: type, known: Sequence[str] = ()) -> list[str]:
 def _members(model: type) -> dict[str, tuple[Any, str]]:
     if issubclass(model, BaseModel):
         return {
-            name: (field.annotation, "*required*" if field.is_required() else _default(field.default))
+            name: (
+                field.annotation,
+                "*required*" if field.is_required() else _default(field.default),
+            )
             for name, field in model.model_fields.items()
         }
     types = get_type_hints(model)

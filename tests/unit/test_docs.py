@@ -100,7 +100,9 @@ def test_links_between_the_pages_lead_somewhere() -> None:
 )
 def test_every_table_has_a_head_and_rows_of_equal_length(page: Path) -> None:
     """A blank line within a table would end it: the rows below it would be shown as text."""
-    text = re.sub(r"```.*?```|`[^`\n]*`|\\\|", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = re.sub(
+        r"```.*?```|`[^`\n]*`|\\\|", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         head, *rows = table.splitlines()
         assert rows and re.fullmatch(r"\|(?: ?:?-+:? ?\|)+", rows[0]), head

@@ -40,7 +40,9 @@ def test_the_page_of_all_fields_is_that_of_the_models() -> None:
     types = " ".join(row[1] for row in cells)
     headings = {one.lower() for one in re.findall(r"^#+ (\w+)/?$", page, re.MULTILINE)}
     assert set(re.findall(r"\]\(#(\w+)\)", types)) <= headings
-    assert re.findall(r"\b[A-Z]\w+\b(?!\])", re.sub(r"`[^`]*`", "", types)) == [], "no table of a part"
+    assert re.findall(r"\b[A-Z]\w+\b(?!\])", re.sub(r"`[^`]*`", "", types)) == [], (
+        "no table of a part"
+    )
 
 
 @pytest.mark.parametrize("model", KINDS.values(), ids=KINDS)

@@ -77,7 +77,10 @@ def add(verb: Verb) -> None:
     with_json(checked)
 
     auth = verb(
-        "auth", "", "show, renew and remove OAuth2 tokens of models elsewhere", "hpcbench auth status"
+        "auth",
+        "",
+        "show, renew and remove OAuth2 tokens of models elsewhere",
+        "hpcbench auth status",
     ).add_subparsers(metavar="VERB", required=True)
     with_json(
         sub(
