@@ -158,8 +158,8 @@ PAGES = [
     if page.name != "CHANGELOG.md"
 ]
 
-# A document is one that was scanned or printed, and the unit of statistics. A YAML file is a definition, and what
-# a model reads at once is a page.
+# A document is one that was scanned or printed, and the unit of statistics. A YAML file is a definition, and
+# what a model reads at once is a page.
 YAML_DOCUMENT = re.compile(
     r"(?:registry|YAML|model|dataset|prompt|metric|image|package|site|gate|task)(?:'s)? documents?\b"
     r"|the user's document\b|`\w+/` documents?\b"
