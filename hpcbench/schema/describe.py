@@ -41,8 +41,8 @@ def reference() -> str:
         "# Definitions",
         "",
         "All kinds of YAML files with all their keys. A file's folder says its kind: `models/NAME.yaml` "
-        "describes a model. The type of a key leads to [the part](#parts-of-definitions) that is written there. "
-        "*required*: the definition is refused without the key. –: without the key there is no value. "
+        "describes a model. The type of a key leads to [the part](#parts-of-definitions) that is written "
+        "there. *required*: the definition is refused without the key. –: without the key there is no value. "
         "[How definitions are found](registries.md), and "
         "[what may change in them](versions.md#files-that-you-write).",
         "",
