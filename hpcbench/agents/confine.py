@@ -32,8 +32,8 @@ _MOUNT_FLAGS = {
 }  # fmt: skip
 _AT_RECURSIVE, _AT_FDCWD = 0x8000, -100
 
-SCRATCH_MIB = 512
-"""Space for files of calls, MiB, where it is in memory."""
+SCRATCH_MIB, SCRATCH_FILES = 512, 20_000
+"""Space for the files of a call, MiB, and their number, where it is in memory."""
 
 KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "PYTHONHOME", "SSL_CERT_FILE")
 """The only variables of the caller's environment that tools see."""
@@ -165,8 +165,23 @@ def read_only(scratch: Path) -> str:
         return f"mounts cannot be made private: {_error()}"
     if why := _all_read_only():
         return why
-    options = f"size={SCRATCH_MIB}m,mode=700"
-    if _mount("tools", str(scratch), "tmpfs", 6, options) != 0:
+    return _empty_at(scratch)
+
+
+def own_folder(at: Path) -> None:
+    """Put a new, empty file system at a folder, for this process and its children alone; it ends with them.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    if _libc.unshare(_NEWNS) != 0 or _empty_at(at):
+        raise OSError(ctypes.get_errno(), "no folder of its own")
+    os.chdir(at)
+
+
+def _empty_at(place: Path) -> str:
+    options = f"size={SCRATCH_MIB}m,nr_inodes={SCRATCH_FILES},mode=700"
+    if _mount("tools", str(place), "tmpfs", 6, options) != 0:
         return f"no file system in memory: {_error()}"
     return ""
 

@@ -16,6 +16,8 @@ MOST_TEXT = 2**20
 """Characters of the text of a result, at most."""
 MOST_FILES = 64 * 2**20
 """Bytes of the images of a result together, at most."""
+MOST_IMAGES = 64
+"""Images of a result, at most."""
 MOST_OBJECT = 16 * MOST_TEXT
 """Bytes of a message's object, at most: JSON may write a character as six or twelve."""
 
@@ -47,12 +49,15 @@ def unpack(text: bytes, files: bytes) -> tuple[dict[str, Any], tuple[bytes, ...]
     """The object and the files of a message.
 
     Raises:
+        TooLarge: the files are more than allowed.
         ValueError: they are no message.
     """
     try:
         found = json.loads(text)
         parts, start = [], 0
-        for length in found.get("parts", ()):
+        if len(given := found.get("parts", ())) > MOST_IMAGES:
+            raise TooLarge(f"{len(given)} images")
+        for length in given:
             parts.append(files[start : start + length])
             start += length
     except (AttributeError, TypeError, RecursionError) as error:

@@ -10,9 +10,9 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import json
 import os
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import secret
-from hpcbench.agents import frames
 from hpcbench.agents.tool_host import Room, search_path
-from hpcbench.agents.tool_process import IMAGES
-from hpcbench.agents.tools import ToolResult, ToolSpec, unknown_tool
+from hpcbench.agents.tools import ResultKind, ToolResult, ToolSpec, fitted, unknown_tool
 from hpcbench.errors import EnvironmentFault, unknown
+from hpcbench.files.removal import remove_tree
 from hpcbench.installed import install_hint
 from hpcbench.plugins import Command
 from hpcbench.schema.agent import McpServer
@@ -160,7 +159,7 @@ class McpTools:
         except BaseException:
             if running is not None:
                 await running.close()
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
             raise
         return running
 
@@ -394,9 +393,9 @@ class _Running:
             kind, text, images = *self._failed(error), ()
         finally:
             self._calls -= 1
-        return ToolResult(kind, text, images, time.monotonic() - began)  # type: ignore[arg-type]
+        return ToolResult(kind, text, images, time.monotonic() - began)
 
-    def _failed(self, error: Exception) -> tuple[str, str]:
+    def _failed(self, error: Exception) -> tuple[ResultKind, str]:
         from mcp.shared.exceptions import MCPError
         from pydantic import ValidationError
 
@@ -427,7 +426,7 @@ class _Running:
                 self._session.cancel()
             await asyncio.gather(self._session, return_exceptions=True)
         self._kill()
-        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+        await asyncio.to_thread(remove_tree, self.folder)
 
 
 async def _all_tools(client: Any) -> AsyncIterator[Any]:
@@ -442,7 +441,7 @@ async def _all_tools(client: Any) -> AsyncIterator[Any]:
             return
 
 
-def read(said: Any) -> tuple[str, str, tuple[bytes, ...]]:
+def read(said: Any) -> tuple[ResultKind, str, tuple[bytes, ...]]:
     """Kind, text and images of a `CallToolResult`."""
     texts, images = list[str](), list[bytes]()
     for part in said.content:
@@ -453,22 +452,15 @@ def read(said: Any) -> tuple[str, str, tuple[bytes, ...]]:
                 images.append(base64.b64decode(part.data, validate=True))
             except (binascii.Error, ValueError):
                 return "result", "it returned an image that is not base64", ()
-            if not images[-1].startswith(IMAGES):
-                return "result", f"it returned {part.mime_type[:40]} that is no image", ()
         elif part.type == "resource" and hasattr(part.resource, "text"):
             texts.append(f"{part.resource.uri}\n{part.resource.text}")
         elif part.type in ("resource", "resource_link"):
             texts.append(f"({getattr(part, 'uri', None) or part.resource.uri})")
         else:
             texts.append(f"({part.type} is left out)")
-    text = "\n".join(texts)
-    if len(text) > frames.MOST_TEXT:
-        return "size", f"its result has {len(text) / 2**20:.1f} MiB of text; at most 1 MiB", ()
     if not texts and not images and said.structured_content is not None:
-        import json
-
-        text = json.dumps(said.structured_content, ensure_ascii=False)
-    return ("error" if said.is_error else "ok"), text, tuple(images)
+        texts.append(json.dumps(said.structured_content, ensure_ascii=False))
+    return fitted("error" if said.is_error else "ok", "\n".join(texts), images)
 
 
 def _one_line(error: BaseException) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from hpcbench import environments
 from hpcbench.agents import confine, frames
 from hpcbench.agents.tools import ToolResult, ToolSpec, unknown_tool
 from hpcbench.errors import EnvironmentFault
+from hpcbench.files.removal import remove_tree
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.definitions import ContainerSite
 
@@ -170,7 +170,7 @@ class ToolHost:
             }  # fmt: skip
             running = _Running(folder, await _launched(command, folder))
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
             raise
         extra = self._room.environment.start_seconds if self._room.environment else 0.0
         for note in await running.begin(job, START_SECONDS + extra):
@@ -263,7 +263,7 @@ class _Running:
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
         self._all_gone()
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        await asyncio.to_thread(remove_tree, self._folder)
 
     def _send(self, message: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None

@@ -13,7 +13,6 @@ import inspect
 import os
 import resource
 import selectors
-import shutil
 import signal
 import socket
 import sys
@@ -21,17 +20,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 from hpcbench.agents import confine, frames
-from hpcbench.agents.tools import ResultKind
+from hpcbench.agents.tools import ResultKind, fitted
 from hpcbench.errors import EnvironmentFault, HpcbenchError
+from hpcbench.files.removal import remove_tree
 
 CALLS_OF_A_CHILD = 200
 """Calls after which the child of a stateless tool is replaced: a small leak stays small."""
-
-IMAGES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"RIFF", b"GIF8", b"BM", b"II*\0", b"MM\0*")
-"""First bytes of files of images."""
 
 _POLL_SECONDS = 0.25
 _NO_MEMORY = 71  # exit code of a child that has too little memory to say so
@@ -41,8 +38,8 @@ _NO_MEMORY = 71  # exit code of a child that has too little memory to say so
 class _Child:
     pid: int
     socket: socket.socket
-    folder: Path
-    stateless: bool
+    folder: Path | None
+    """Its folder on the disk; None: the kernel removes it."""
     heard: frames.Buffer = field(default_factory=frames.Buffer)
     calls: int = 0
     call: int | None = None
@@ -54,9 +51,11 @@ class _Child:
 class _Result(NamedTuple):
     """A result as a child sent it; the tool may have written it itself, so nothing of it is believed."""
 
-    message: Mapping[str, Any]
-    files: Sequence[bytes]
-    good: bool
+    kind: ResultKind
+    text: str
+    images: tuple[bytes, ...]
+    stays: bool
+    """Whether the child can run another call."""
 
     @classmethod
     def of(cls, message: tuple[dict[str, Any], Sequence[bytes]], call: int | None) -> _Result:
@@ -66,15 +65,12 @@ class _Result(NamedTuple):
             ValueError: it is none.
         """
         said, files = message
-        kind, text, seconds = said.get("kind"), said.get("text"), said.get("seconds")
+        kind, text = said.get("kind"), said.get("text")
         if said.get("call") != call or call is None:
             raise ValueError("of another call")
         if kind not in get_args(ResultKind) or not isinstance(text, str):
             raise ValueError("without a kind or text")
-        if not isinstance(seconds, (int, float)):
-            raise ValueError("without a time")
-        checked = {"call": call, "kind": kind, "text": text, "seconds": seconds}
-        return cls(checked, files, kind in ("ok", "error", "arguments"))
+        return cls(*fitted(cast("ResultKind", kind), text, files), said.get("stays") is True)
 
 
 class Host:
@@ -130,9 +126,10 @@ class Host:
     def _start(self, asked: Mapping[str, Any]) -> None:
         stateless = bool(getattr(self._tools[asked["tool"]], "stateless", False))
         try:
-            child = self._free.pop() if stateless and self._free else self._fork(stateless)
+            child = self._free.pop() if stateless and self._free else self._fork()
         except OSError as error:
-            self._answer(asked["call"], "exited", f"no process for it: {error.strerror}", 0.0)
+            why = f"no process for it: {error.strerror}"
+            self._send({"call": asked["call"], "kind": "exited", "text": why, "seconds": 0.0})
             return
         child.call, child.since = asked["call"], time.monotonic()
         child.deadline = child.since + asked["seconds"]
@@ -142,26 +139,28 @@ class Host:
         except OSError:
             self._ended(child)
 
-    def _fork(self, stateless: bool) -> _Child:
+    def _fork(self) -> _Child:
         self._made += 1
-        folder = self._folder / str(self._made)
-        folder.mkdir()
+        folder = None if self._separated else self._folder / str(self._made)
+        if folder is not None:
+            folder.mkdir()
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 pid = self._forks.fork()
             except OSError:
                 ours.close()
-                folder.rmdir()
+                if folder is not None:
+                    folder.rmdir()
                 raise
             if pid == 0:
                 self._become_child(theirs, folder)
-        child = _Child(pid, ours, folder, stateless)
+        child = _Child(pid, ours, folder)
         self._children[pid] = child
         self._choose.register(ours, selectors.EVENT_READ, child)
         return child
 
-    def _become_child(self, connection: socket.socket, folder: Path) -> None:
+    def _become_child(self, connection: socket.socket, folder: Path | None) -> None:
         """Run calls in this new process, then end it. Never returns."""
         code = 1
         try:
@@ -171,14 +170,15 @@ class Host:
             kept = connection.fileno()
             os.closerange(3, kept)
             os.closerange(kept + 1, 1 << 16)
-            os.chdir(folder)
             confine.limit_addresses(self._held.addresses + self._memory)
-            if self._separated:
+            if folder is None:
+                confine.own_folder(self._folder)
                 confine.give_up_rights()
             else:
+                os.chdir(folder)
                 most = confine.SCRATCH_MIB << 20
                 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-            _run_calls(connection, self._tools, folder, self._memory)
+            _run_calls(connection, self._tools, folder or self._folder, self._memory)
             code = 0
         except MemoryError:
             code = _NO_MEMORY
@@ -207,17 +207,11 @@ class Host:
             return
         if result is None:
             return
-        child.call = None
-        self._send(result.message, result.files)
-        if child.stateless and result.good and self._is_clean(child):
+        self._answer(child, result.kind, result.text, result.images)
+        if result.stays and child.calls < CALLS_OF_A_CHILD and not child.heard:
             self._free.append(child)
         else:
             self._drop(child)
-
-    def _is_clean(self, child: _Child) -> bool:
-        """Whether another call may run in a child."""
-        young = child.calls < CALLS_OF_A_CHILD
-        return young and not child.heard and not any(child.folder.iterdir())
 
     def _ended(self, child: _Child) -> None:
         """A child closed its connection before a result."""
@@ -258,10 +252,9 @@ class Host:
         return rest if rest is None or self._separated else min(rest, _POLL_SECONDS)
 
     def _stop(self, child: _Child, kind: str, why: str, *, reaped: bool = False) -> None:
-        call, child.call = child.call, None
+        if child.call is not None:
+            self._answer(child, kind, why)
         self._drop(child, reaped=reaped)
-        if call is not None:
-            self._answer(call, kind, why, time.monotonic() - child.since)
 
     def _drop(self, child: _Child, *, reaped: bool = False) -> None:
         """Kill a child with all that it started."""
@@ -279,10 +272,8 @@ class Host:
                 os.waitpid(child.pid, 0)
         if not self._separated:
             self._kill_strays()
-        try:
-            child.folder.rmdir()
-        except OSError:
-            shutil.rmtree(child.folder, ignore_errors=True)
+        if child.folder is not None:
+            remove_tree(child.folder)
 
     def _kill_strays(self) -> None:
         """Kill processes whose parents ended: they became children of this one, and so do theirs."""
@@ -293,8 +284,11 @@ class Host:
                     os.kill(pid, signal.SIGKILL)
                     os.waitpid(pid, 0)
 
-    def _answer(self, call: int, kind: str, text: str, seconds: float) -> None:
-        self._send({"call": call, "kind": kind, "text": text, "seconds": seconds})
+    def _answer(self, child: _Child, kind: str, text: str, images: Sequence[bytes] = ()) -> None:
+        """Give the result of the call that a child runs."""
+        seconds = time.monotonic() - child.since
+        self._send({"call": child.call, "kind": kind, "text": text, "seconds": seconds}, images)
+        child.call = None
 
     def _send(self, message: Mapping[str, Any], files: Sequence[bytes] = ()) -> None:
         _write(self._out, frames.pack(message, files))
@@ -316,18 +310,18 @@ def _run_calls(
             heard.add(data)
         asked, _ = message
         tool = tools[asked["tool"]]
-        began = time.monotonic()
         kind, text, images = _outcome(tool, asked, folder, memory)
-        seconds = time.monotonic() - began
-        reply = {"call": asked["call"], "kind": kind, "text": text, "seconds": seconds}
+        sound = kind in ("ok", "error", "arguments") and not any(folder.iterdir())
+        stays = sound and bool(getattr(tool, "stateless", False))
+        reply = {"call": asked["call"], "kind": kind, "text": text, "stays": stays}
         connection.sendall(frames.pack(reply, images))
-        if not getattr(tool, "stateless", False):
+        if not stays:
             return
 
 
 def _outcome(
     tool: Any, asked: Mapping[str, Any], folder: Path, memory: int
-) -> tuple[str, str, Sequence[bytes]]:
+) -> tuple[ResultKind, str, Sequence[bytes]]:
     """How a call ends: kind, text, images."""
     from pydantic import ValidationError
 
@@ -336,27 +330,22 @@ def _outcome(
     images = tuple(Path(one) for one in asked["images"])
     context = ToolContext(images, folder, asked["seconds"], memory / 2**30)
     try:
-        arguments = tool.Arguments.model_validate(asked["arguments"])
-    except ValidationError as error:
-        return "arguments", complaints(error), ()
-    except MemoryError:
-        return "memory", _no_memory(memory), ()
-    except Exception as error:  # noqa: BLE001 - foreign code: its failure is the result
-        return "raised", _raised(error, tool), ()
-    try:
-        returned = tool.call(arguments, context)
+        try:
+            arguments = tool.Arguments.model_validate(asked["arguments"])
+        except ValidationError as error:
+            return "arguments", complaints(error), ()
+        return result_of(tool.call(arguments, context))
     except ToolError as error:
-        return "error", _cut(str(error) or "it cannot do this"), ()
+        return "error", _cut(_words(error) or "it cannot do this"), ()
     except MemoryError:
-        return "memory", _no_memory(memory), ()
-    except Exception as error:  # noqa: BLE001 - foreign code: its failure is the result
-        return "raised", _raised(error, tool), ()
+        return "memory", f"it needs more than {memory / 2**30:g} GiB of memory", ()
     except SystemExit as error:
         return "exited", f"it called sys.exit({error.code!r})"[:200], ()
-    return result_of(returned)
+    except BaseException as error:  # noqa: BLE001 - foreign code: its failure is the result
+        return "raised", _raised(error, tool), ()
 
 
-def result_of(returned: object) -> tuple[str, str, Sequence[bytes]]:
+def result_of(returned: object) -> tuple[ResultKind, str, Sequence[bytes]]:
     """Kind, text and images of what a tool returned."""
     parts = list(returned) if isinstance(returned, (list, tuple)) else [returned]
     texts, images = list[str](), list[bytes]()
@@ -364,26 +353,13 @@ def result_of(returned: object) -> tuple[str, str, Sequence[bytes]]:
         if isinstance(part, str):
             texts.append(part)
         elif isinstance(part, (bytes, bytearray)):
-            if not bytes(part[:8]).startswith(IMAGES):
-                return "result", "it returned bytes that are no image", ()
             images.append(bytes(part))
         else:
             what = type(part).__name__
             return "result", f"it returned {what}, not text or the bytes of an image", ()
     if not parts:
         return "result", "it returned an empty list, not text or the bytes of an image", ()
-    size = sum(map(len, texts)) + len(texts) - 1
-    text = "\n".join(texts) if size <= frames.MOST_TEXT else ""
-    for what, found, most in (
-        ("text", size, frames.MOST_TEXT),
-        ("images", sum(map(len, images)), frames.MOST_FILES),
-    ):
-        if found > most:
-            limit = f"{most >> 20} MiB"
-            return "size", f"its result has {found / 2**20:.1f} MiB of {what}; at most {limit}", ()
-    if not text.isascii():
-        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair is no text
-    return "ok", text, images
+    return fitted("ok", "\n".join(texts), images)
 
 
 def complaints(error: Any) -> str:
@@ -404,16 +380,19 @@ def complaints(error: Any) -> str:
     return _cut("; ".join(lines))
 
 
-def _raised(error: Exception, tool: Any) -> str:
+def _raised(error: BaseException, tool: Any) -> str:
     from hpcbench.plugins import place_in
 
     place = place_in(error, {type(tool).__module__.partition(".")[0]})
     where = f" ({place})" if place else ""
-    return _cut(f"{type(error).__name__}: {error}"[:1000] + where)
+    return _cut(f"{type(error).__name__}: {_words(error)}"[:1000] + where)
 
 
-def _no_memory(memory: int) -> str:
-    return f"it needs more than {memory / 2**30:g} GiB of memory"
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - foreign code, too
+        return "(its text cannot be read)"
 
 
 def _cut(text: str) -> str:

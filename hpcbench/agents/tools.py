@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from hpcbench.agents import frames
+
 ResultKind = Literal[
     "ok", "error", "arguments", "unknown", "raised", "time", "memory", "exited", "size", "result", "gone"
 ]  # fmt: skip
@@ -30,6 +32,10 @@ ResultKind = Literal[
 - `result`: its result is of a wrong type;
 - `gone`: its server, or the process that runs tools, does not exist any more.
 """
+
+
+_FOR_THE_SERVER = ("pattern", "patternProperties", "$ref", "$dynamicRef", "$recursiveRef")
+"""Keywords of a schema whose check a server may make endless; the server checks them itself."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +74,13 @@ class ToolSpec:
 
     @cached_property
     def _validator(self) -> Any:
-        # Imported late: processes of tools have no need of them.
-        import jsonschema
-        from referencing import Registry
+        # Imported late: processes of tools have no need of it.
+        from jsonschema import Draft202012Validator, validators
 
-        kind = jsonschema.validators.validator_for(
-            dict(self.schema), jsonschema.Draft202012Validator
-        )
-        kind.check_schema(dict(self.schema))
-        return kind(dict(self.schema), registry=Registry())  # it fetches no schema from elsewhere
+        schema = dict(self.schema)
+        kind = validators.validator_for(schema, Draft202012Validator)
+        kind.check_schema(schema)
+        return validators.extend(kind, dict.fromkeys(_FOR_THE_SERVER))(schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,33 @@ class ToolResult:
     """Time that the tool took, without waiting for a free process."""
     usage: Mapping[str, int] = field(default_factory=dict)
     """Tokens of a model that the tool asked: prompt_tokens, completion_tokens."""
+
+
+_IMAGES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"RIFF", b"GIF8", b"BM", b"II*\0", b"MM\0*")
+"""First bytes of files of images."""
+
+
+def fitted(
+    kind: ResultKind, text: str, images: Sequence[bytes] = ()
+) -> tuple[ResultKind, str, tuple[bytes, ...]]:
+    """Kind, text and images of a result that a loop can take: these, or what is wrong with them.
+
+    Text is made writable: half a surrogate pair becomes a question mark.
+    """
+    if not all(image.startswith(_IMAGES) for image in images):
+        return "result", "it returned bytes that are no image", ()
+    for what, found, most in (
+        ("text", len(text), frames.MOST_TEXT),
+        ("images", sum(map(len, images)), frames.MOST_FILES),
+    ):
+        if found > most:
+            size, limit = f"{found / 2**20:.1f} MiB", f"{most >> 20} MiB"
+            return "size", f"its result has {size} of {what}; at most {limit}", ()
+    if len(images) > frames.MOST_IMAGES:
+        return "size", f"its result has {len(images)} images; at most {frames.MOST_IMAGES}", ()
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    return kind, text, tuple(images)
 
 
 def unknown_tool(name: str, names: Iterable[str]) -> ToolResult:

@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 import signal
 import socket
 import stat
@@ -18,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.files.removal import remove_tree
 from hpcbench.monitor.host import Process, process
 
 HELPERS = ("squashfuse", "squashfuse_ll", "fuse-overlayfs", "fuse2fs", "gocryptfs")
@@ -89,7 +89,7 @@ def held_folder(near: str) -> Iterator[Path]:
                 Path(lock.name).rename(folder / LOCK)  # no process may see it unlocked
             yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
 
 
 def reap_folders(near: str) -> list[str]:
@@ -111,7 +111,7 @@ def _is_abandoned(folder: Path) -> bool:
             if lock.read() != socket.gethostname():
                 return False  # on a shared file system: its lock may be invisible here
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder)
+            remove_tree(folder)
     except OSError:  # held, already removed, or not removable
         return False
     return True

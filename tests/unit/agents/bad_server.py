@@ -37,7 +37,19 @@ TOOLS = [
     tool("do", "Does what it is asked to do, however bad."),
     tool("no_image", "Shows what is no image."),
     tool("odd.name/of a tool", "Has a name that no model can write."),
-]
+    {
+        "name": "slow_schema", "description": "Has a schema that takes for ever to check.",
+        "inputSchema": {
+            "type": "object", "required": ["what"],
+            "properties": {"what": {"pattern": "^(a+)+$"}, "laughs": {"$ref": "#/$defs/40"}},
+            "$defs": {
+                "0": {}, **{
+                    str(n): {"allOf": [{"$ref": f"#/$defs/{n - 1}"}] * 2} for n in range(1, 41)
+                },
+            },
+        },
+    },
+]  # fmt: skip
 
 
 def do(what: str) -> list[dict[str, Any]] | object:
@@ -51,6 +63,11 @@ def do(what: str) -> list[dict[str, Any]] | object:
         return [text("x" * (2 * 2**20))]
     if what == "huge":
         return [text("x" * (40 * 2**20))]
+    if what == "chatter":
+        chatter()
+    if what == "close":
+        os.close(1)
+        time.sleep(1000)
     if what == "print":
         sys.stdout.write("noise on the wrong stream\n" * 10)
         for _ in range(100):
@@ -68,6 +85,25 @@ def do(what: str) -> list[dict[str, Any]] | object:
     if what == "wrong":
         return {"no": "list"}
     return [text(what)]
+
+
+def chatter() -> None:
+    """Send what nobody asked for: answers to no request, requests, news, JSON of other forms."""
+    said: list[Any] = [None, [], 7, {}, [[{"jsonrpc": "2.0"}]], {"jsonrpc": "2.0", "id": None}]
+    for n in range(20):
+        said.append({"jsonrpc": "2.0", "id": 10**6 + n, "result": {"content": [text("mine")]}})
+        said.append(
+            {"jsonrpc": "2.0", "id": f"s{n}", "method": "sampling/createMessage", "params": {}}
+        )
+        said.append({"jsonrpc": "2.0", "id": n, "method": "ping"})
+        said.append({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        said.append({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "x"}})
+    for one in said:
+        sys.stdout.write(json.dumps(one) + "\n")
+    sys.stdout.write(
+        '{"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "te\n' + "[" * 10**5 + "\n"
+    )
+    sys.stdout.flush()
 
 
 def called(name: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -9,13 +10,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hpcbench.agents.frames import HEAD
+from hpcbench.agents.frames import HEAD, pack
 from hpcbench.plugins import ToolContext, ToolError
 
 PNG = b"\x89PNG\r\n\x1a\nnot really"
@@ -164,6 +165,76 @@ class Bad:
 
     def deep(self, number: int, context: ToolContext) -> Any:
         return self.deep(number, context)
+
+    def lies(self, number: int, context: ToolContext) -> Any:
+        """Send a result in the name of the process that runs it, before that one does."""
+        frame = sys._getframe()
+        while "asked" not in frame.f_locals:
+            assert frame.f_back is not None
+            frame = frame.f_back
+        call, text = frame.f_locals["asked"]["call"], ["mine", "x" * 2**21, "half \ud83d", "", ""]
+        said = {"call": call, "kind": "ok", "text": text[number], "seconds": 1e300}
+        files = [b"no image"] if number == 3 else [b""] * (10**6 if number == 4 else 0)
+        for descriptor in range(3, 50):
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as mine:
+                mine.sendall(pack(said, files))
+        time.sleep(0.5)
+        os._exit(0)
+
+    def many(self, number: int, context: ToolContext) -> Any:
+        return [PNG] * 1000
+
+    def digs(self, number: int, context: ToolContext) -> Any:
+        """Leave folders deeper than Python's recursion and the kernel's paths go."""
+        for _ in range(3000):
+            Path("d").mkdir()
+            os.chdir("d")
+        return "dug"
+
+    def litters(self, number: int, context: ToolContext) -> Any:
+        for place in range(10**6):
+            Path(f"f{place}").touch()
+        return "littered"
+
+    def looks_beside(self, number: int, context: ToolContext) -> Any:
+        """What of other calls can be seen; it stays for a while, so that there is another one."""
+        (context.folder / "mine").touch()
+        time.sleep(number)
+        return str(len([*context.folder.parent.glob("*/mine")]))
+
+    def fills_and_waits(self, number: int, context: ToolContext) -> Any:
+        with contextlib.suppress(OSError):
+            self.fills(2000, context)
+        time.sleep(number)
+        return "filled"
+
+    def becomes(self, number: int, context: ToolContext) -> Any:
+        os.execvp("sleep", ["sleep", "100"])  # noqa: S606
+
+    def interrupts(self, number: int, context: ToolContext) -> Any:
+        raise [KeyboardInterrupt, GeneratorExit, asyncio.CancelledError][number]
+
+    def mutters(self, number: int, context: ToolContext) -> Any:
+        """An error that cannot be written down, as its text or in a file."""
+        raise [Mute, ToolMute, ValueError("half \ud83d"), ToolError("half \ud83d")][number]
+
+    def goes_on(self, number: int, context: ToolContext) -> Any:
+        return Endless("x")
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class ToolMute(Mute, ToolError):
+    pass
+
+
+class Endless(list[str]):
+    def __iter__(self) -> Iterator[str]:
+        while True:
+            yield "x" * 2**16
 
 
 class Stateless(Bad):

@@ -159,6 +159,8 @@ def test_texts_and_images_come_back_in_order(bad: Server) -> None:
         ("scratch", "ok", "scratch"),
         ("die", "gone", "the server 'shelf' ended"),
         ("huge", "size", "its result has more than 32 MiB"),
+        ("chatter", "ok", "chatter"),
+        ("close", "gone", "the server 'shelf' ended"),
     ],
 )
 def test_a_bad_server_is_a_typed_result(bad: Server, what: str, kind: str, text: str) -> None:
@@ -174,7 +176,28 @@ def test_a_name_that_no_model_can_write_is_changed(bad: Server) -> None:
 
 def test_an_image_that_is_none_is_reported(bad: Server) -> None:
     result = bad.call("no_image")
-    assert (result.kind, result.text) == ("result", "it returned image/png that is no image")
+    assert (result.kind, result.text) == ("result", "it returned bytes that are no image")
+
+
+def test_a_schema_that_takes_for_ever_to_check_keeps_nothing_waiting(bad: Server) -> None:
+    result = bad.call("slow_schema", what="a" * 40 + "!", laughs=1)
+    assert (result.kind, result.text) == ("ok", "slow_schema")
+    result = bad.call("slow_schema", laughs=1)
+    assert (result.kind, result.text) == ("arguments", "'what' is a required property")
+
+
+def test_a_server_that_reads_nothing_costs_a_call_no_more_than_its_time(bad: Server) -> None:
+    async def both() -> list[ToolResult]:
+        """The second call's arguments are larger than the pipe."""
+        calls = (("hang", 3.0), ("x" * 2**22, 0.5))
+        return await asyncio.gather(
+            *(bad.box.call("do", {"what": what}, [], seconds) for what, seconds in calls)
+        )
+
+    bad.call("do", what="fine")
+    assert [one.kind for one in bad.run(both())][1] == "time"
+    assert bad.call("do", what="fine").kind in ("ok", "gone")
+    assert bad.call("do", what="fine").text == "fine"
 
 
 def test_what_a_server_prints_goes_to_the_log_up_to_a_limit(bad: Server) -> None:

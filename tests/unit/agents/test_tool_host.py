@@ -133,6 +133,22 @@ def test_specs_come_from_the_classes(tools: Tools) -> None:
         ("deep", 0, "raised", "RecursionError: .*"),
         ("no_such", 0, "raised", "AttributeError: .*"),
         ("threads", 0, "ok", "started"),
+        ("lies", 0, "ok", "mine"),
+        ("lies", 1, "size", r"its result has 2.0 MiB of text; at most 1 MiB"),
+        ("lies", 2, "ok", r"half \?"),
+        ("lies", 3, "result", "it returned bytes that are no image"),
+        ("lies", 4, "size", "its process sent 1000000 images"),
+        ("many", 0, "size", "its result has 1000 images; at most 64"),
+        ("digs", 0, "ok", "dug"),
+        ("becomes", 0, "exited", "its process went on without a connection, and was killed"),
+        ("interrupts", 0, "raised", "KeyboardInterrupt: .*"),
+        ("interrupts", 1, "raised", "GeneratorExit: .*"),
+        ("interrupts", 2, "raised", "CancelledError: .*"),
+        ("mutters", 0, "raised", r"Mute: \(its text cannot be read\) .*"),
+        ("mutters", 1, "error", r"\(its text cannot be read\)"),
+        ("mutters", 2, "raised", r"ValueError: half \? .*"),
+        ("mutters", 3, "error", r"half \?"),
+        ("goes_on", 0, "memory", "it needs more than 0.5 GiB of memory"),
     ],
 )
 @pytest.mark.parametrize("tool", ["bad", "kept"])
@@ -232,6 +248,28 @@ def test_a_stateless_tool_runs_several_calls_in_a_process_and_others_do_not(tool
     assert counts == [counts[0], counts[0] + 1, counts[0] + 2]
     tools.call("raises", tool="kept")  # its process is replaced
     assert tools.call("pid", 1, tool="kept").text == "0 1"
+
+
+@pytest.mark.parametrize("tool", ["bad", "kept"])
+def test_the_time_of_a_call_is_not_the_tools_own_word(tools: Tools, tool: str) -> None:
+    assert 0 <= tools.call("lies", tool=tool).seconds < 10
+
+
+@needs_namespaces
+def test_calls_at_once_neither_see_nor_fill_each_others_folders(tools: Tools) -> None:
+    async def both(first: str, second: str, after: float) -> list[ToolResult]:
+        async def call(what: str, number: int, wait: float) -> ToolResult:
+            await asyncio.sleep(wait)
+            return await tools.host.call("bad", {"what": what, "number": number}, [], 60)
+
+        return await asyncio.gather(call(first, 3, 0), call(second, 1, after))
+
+    seen = tools.run(both("looks_beside", "looks_beside", 0))
+    assert [one.text for one in seen] == ["1", "1"]
+    filled = tools.run(both("fills_and_waits", "fills", 2))
+    assert [(one.kind, one.text) for one in filled] == [("ok", "filled")] * 2
+    result = tools.call("litters", seconds=60)
+    assert (result.kind, "No space left" in result.text) == ("raised", True), result
 
 
 def test_nothing_of_the_callers_environment_is_seen(
@@ -373,6 +411,8 @@ def test_without_namespaces_a_line_says_what_does_not_hold_and_the_rest_does(
             assert falls_to(before, root)
         result = tools.call("fills", 2 * confine.SCRATCH_MIB)
         assert (result.kind, "File too large" in result.text) == ("raised", True), result
+        assert tools.call("digs").kind == "ok"
+        assert tools.call("fine").kind == "ok"
         assert tools.call("kills_host").kind == "gone"
         assert tools.call("fine").kind == "ok"
         assert len(tools.said) == 2
