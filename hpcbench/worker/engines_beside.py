@@ -13,13 +13,12 @@ from hpcbench.errors import RunFailed
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import Client, EngineGone, LoadFailed
-from hpcbench.monitor.devices import check_allocation, handles, machine
-from hpcbench.schema.definitions import Model
+from hpcbench.monitor.devices import handles
 from hpcbench.schema.plan import Group, ResolvedRunTask
-from hpcbench.worker.engine import EngineProcess, Loaded, explained
+from hpcbench.worker.engine import EngineProcess, explained
 from hpcbench.worker.event_log import WorkerEvents
 from hpcbench.worker.near import Near
-from hpcbench.worker.serving import ENGINE_DEATHS, unless_stopped
+from hpcbench.worker.serving import ENGINE_DEATHS, load_engine, log_death
 
 
 class EnginesBeside:
@@ -81,14 +80,12 @@ class EnginesBeside:
 
     async def died(self, gone: EngineGone) -> None:
         """Handle the end of the engine of `gone.model`: all end, and the next `of` loads them again."""
-        name, cause = gone.model, "unknown"
-        if (engine := self._engines.get(name)) is not None:
-            cause = await engine.cause()
-        self._news.write("engine_died", sync=True, model=name, message=str(gone), cause=cause)
+        name = gone.model
+        message, _ = await log_death(self._engines.get(name), name, gone, self._news)
         self._deaths[name] += 1
         if self._deaths[name] >= ENGINE_DEATHS:
             self._given_up[name] = (
-                f"the engine of model '{name}' died {ENGINE_DEATHS} times: {gone}"
+                f"the engine of model '{name}' died {ENGINE_DEATHS} times: {message}"
             )
         await self.end()
 
@@ -119,14 +116,12 @@ class EnginesBeside:
             run_tasks=[one],
             devices=handles()[place : place + gpus] if gpus else None,
         )
-        self._news.write("model_loading", sync=True, model=name)
         self._engines[name] = await engine.__aenter__()
+        all_gpus = self._group.gpus if gpus else 0
         try:
-            loading = await unless_stopped(self._stop, self._loaded(engine, model))
-            if loading is None:
+            if await load_engine(engine, model, all_gpus, self._news, self._stop) is None:
                 await self._end(name)
                 return False
-            loaded = loading.result()
             await engine.client.take(one.task.route if one.task.protocol == "http" else "proxied")
         except (LoadFailed, EngineGone) as error:
             why = self._given_up[name] = (
@@ -134,24 +129,7 @@ class EnginesBeside:
             )
             await self._end(name)
             raise RunFailed(why) from error
-        self._news.write(
-            "model_ready",
-            sync=True,
-            model=name,
-            seconds=round(loaded.seconds, 1),
-            source=None if engine.elsewhere else source,
-            versions=dict(loaded.versions),
-            hardware=None if engine.elsewhere else await asyncio.to_thread(machine, gpus),
-        )
         return True
-
-    async def _loaded(self, engine: EngineProcess, model: Model) -> Loaded:
-        """Load a model if this allocation suffices for all engines."""
-        if model.gpus and not engine.elsewhere:
-            lacking = await asyncio.to_thread(check_allocation, self._group.gpus)
-            if lacking:
-                raise LoadFailed("allocation", lacking, cause="allocation")
-        return await engine.load(model, lambda line: self._news.write("loading", message=line))
 
     async def _end(self, name: str) -> None:
         engine = self._engines.pop(name, None)

@@ -60,47 +60,24 @@ class Serving:
         wrapper = self.wrapper
         if wrapper.model == model.name:
             return True
-        self._news.write("model_loading", sync=True, model=model.name)
         self._watch.mark(f"loading {model.name}")
         self._watch.engine(wrapper, None)
         await self._tokens.end()
         self._limits.end()
-        loading = await unless_stopped(self._stop, self._fitting(model))
-        if loading is None:
-            return False
         try:
-            self.loaded, self.warm = loading.result(), False
+            loaded = await load_engine(wrapper, model, model.gpus, self._news, self._stop)
         except (LoadFailed, EngineGone) as error:
             cause = (error.cause if isinstance(error, LoadFailed) else None) or "unknown"
             self._give_up(model, explained(error, wrapper.log), cause)
             self._load_failed(error)
             return False
-        self._failed_loads = 0
-        self._watch.engine(wrapper, self.loaded)
+        if loaded is None:
+            return False
+        self.loaded, self.warm, self._failed_loads = loaded, False, 0
+        self._watch.engine(wrapper, loaded)
         self._tokens.follow(model, wrapper.gauges())
         self._limits.follow(model.name, wrapper.client.limits)
-        self._news.write(
-            "model_ready",
-            sync=True,
-            model=model.name,
-            seconds=round(self.loaded.seconds, 1),
-            source=None if wrapper.elsewhere else model.source,
-            versions=dict(self.loaded.versions),
-            hardware=None if wrapper.elsewhere else await self._hardware(model),
-            **({"nodes": nodes} if len(nodes := wrapper.nodes) > 1 else {}),
-            **({"uncounted": self.loaded.uncounted} if self.loaded.uncounted else {}),
-        )
         return True
-
-    async def _hardware(self, model: Model) -> dict[str, Any]:
-        """The machine's description; of an engine on several nodes, with the GPUs of all."""
-        own = await asyncio.to_thread(machine, model.gpus)
-        if (replicas := self.wrapper.group.replicas) > 1:
-            own["engines_each"] = replicas
-        if not (others := self.wrapper.other_machines):
-            return own
-        gpus = [gpu for one in (own, *others) for gpu in one["gpus"]]
-        return {**own, "gpus": sorted(gpus), "nodes_each": 1 + len(others)}
 
     async def end(self) -> None:
         """Log what is left to log of the last engine, before it ends."""
@@ -109,12 +86,9 @@ class Serving:
 
     async def died(self, model: Model, gone: EngineGone) -> None:
         """Handle an engine's own end: the next load starts another, unless the model is given up."""
-        cause = await self.wrapper.cause()
-        blamed = await self.wrapper.blamed()
+        message, cause = await log_death(self.wrapper, model.name, gone, self._news)
         self.wrapper.model = None
         self._deaths[model.name] = self._deaths.get(model.name, 0) + 1
-        message = str(blamed or gone)
-        self._news.write("engine_died", sync=True, model=model.name, message=message, cause=cause)
         if self._deaths[model.name] >= ENGINE_DEATHS:
             self._give_up(model, f"the engine died {ENGINE_DEATHS} times: {message}", cause)
 
@@ -122,16 +96,6 @@ class Serving:
         """Handle an engine that one sample ended twice: its first death is not the model's fault."""
         self.wrapper.model = None
         self._deaths[model.name] = max(0, self._deaths.get(model.name, 0) - 1)
-
-    async def _fitting(self, model: Model) -> Loaded:
-        """Load a model if this allocation suffices for it."""
-        if not self.wrapper.elsewhere:
-            lacking = await asyncio.to_thread(check_allocation, model.gpus, model.gpu_memory_gb)
-            if lacking:
-                raise LoadFailed("allocation", lacking, cause="allocation")
-        return await self.wrapper.load(
-            model, lambda line: self._news.write("loading", message=line)
-        )
 
     def _give_up(self, model: Model, message: str, cause: str | None) -> None:
         self._given_up.add(model.name)
@@ -154,6 +118,71 @@ class Serving:
             what = f"{self._failed_loads} loads in a row failed on {self._node}"
             self._news.write("bad_node", sync=True, node=self._node, message=what)
             self._drain("bad node")
+
+
+async def load_engine(
+    engine: EngineProcess, model: Model, gpus: int, news: WorkerEvents, stop: asyncio.Event
+) -> Loaded | None:
+    """Load a model, and log that it is loading and that it is ready; None: `stop` was set before.
+
+    Args:
+        engine: its engine.
+        model: the model, from the nearest copy.
+        gpus: GPUs that this allocation must have.
+        news: the worker's log.
+        stop: set when the worker ends.
+
+    Raises:
+        LoadFailed: it did not become ready, or the allocation does not suffice.
+        EngineGone: the wrapper is gone.
+    """
+
+    async def fitting() -> Loaded:
+        if not engine.elsewhere:
+            lacking = await asyncio.to_thread(check_allocation, gpus, model.gpu_memory_gb)
+            if lacking:
+                raise LoadFailed("allocation", lacking, cause="allocation")
+        return await engine.load(model, lambda line: news.write("loading", message=line))
+
+    news.write("model_loading", sync=True, model=model.name)
+    loading = await unless_stopped(stop, fitting())
+    if loading is None:
+        return None
+    loaded = loading.result()
+    news.write(
+        "model_ready",
+        sync=True,
+        model=model.name,
+        seconds=round(loaded.seconds, 1),
+        source=None if engine.elsewhere else model.source,
+        versions=dict(loaded.versions),
+        hardware=None if engine.elsewhere else await _hardware(engine, model),
+        **({"nodes": nodes} if len(nodes := engine.nodes) > 1 else {}),
+        **({"uncounted": loaded.uncounted} if loaded.uncounted else {}),
+    )
+    return loaded
+
+
+async def _hardware(engine: EngineProcess, model: Model) -> dict[str, Any]:
+    """The machine's description; of an engine on several nodes, with the GPUs of all."""
+    own = await asyncio.to_thread(machine, model.gpus)
+    if (replicas := engine.group.replicas) > 1:
+        own["engines_each"] = replicas
+    if not (others := engine.other_machines):
+        return own
+    gpus = [gpu for one in (own, *others) for gpu in one["gpus"]]
+    return {**own, "gpus": sorted(gpus), "nodes_each": 1 + len(others)}
+
+
+async def log_death(
+    engine: EngineProcess | None, model: str, gone: EngineGone, news: WorkerEvents
+) -> tuple[str, str | None]:
+    """Log an engine's own end; returns its message and its cause. None: the engine was ended meanwhile."""
+    cause = "unknown" if engine is None else await engine.cause()
+    blamed = None if engine is None else await engine.blamed()
+    message = str(blamed or gone)
+    news.write("engine_died", sync=True, model=model, message=message, cause=cause)
+    return message, cause
 
 
 Result = TypeVar("Result")
