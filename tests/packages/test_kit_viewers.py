@@ -9,19 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import ValidationError
 
 from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
 from hpcbench.interchange.kit_logs import write_logs
+from tests.unit.interchange.atif_schema import check
 from tests.unit.interchange.test_trajectories import agents
 from tests.unit.small import experiment, record, response, write_attempt
 
 PACKAGES = ("inspect-ai==0.3.285", "fastapi", "httpx", "pyyaml")
 """Pinned: what is tested here is our log, not their next release."""
 
-ALONE = "lmms-eval==0.7.3"
-"""Without what it needs to run models, some GiB: showing logs takes none of that."""
+ALONE = ("lmms-eval==0.7.3", "harbor==0.26.0")
+"""Without what they need to run models and agents: showing logs takes none of that."""
 
 READ = r"""
 import json, sys
@@ -53,7 +55,15 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = folder / "bin" / "python"
     install = [*uv, "pip", "install", "-q", "--python", str(made)]
     subprocess.run([*install, *PACKAGES], check=True, timeout=900)
-    subprocess.run([*install, "--no-deps", ALONE], check=True, timeout=600)
+    # Harbor itself wants Python 3.12; its models of trajectories are pydantic's alone.
+    newer = [
+        "--no-deps",
+        "--python-version",
+        "3.12",
+        "--target",
+        next(folder.glob("lib/*/site-packages")),
+    ]
+    subprocess.run([*install, *newer, *ALONE], check=True, timeout=600)
     return made
 
 
@@ -125,6 +135,70 @@ def test_inspect_reads_the_turns_of_agents(python: Path, tmp_path: Path) -> None
     assert found["events"] == ["model", "tool", "model", "tool", "tool", "tool", "model"]
     assert found["errors"] == [None, None, "parsing", "timeout"]
     assert found["image"] == "data:image/png;base64,"
+
+
+ATIF = r"""
+import copy, json, sys
+from pathlib import Path
+from typing import get_args
+from pydantic import ValidationError
+from harbor.models.trajectories import Trajectory
+def reason(document):
+    try:
+        Trajectory.model_validate(document)
+    except ValidationError as error:
+        return str(error)
+    return ""
+(path,) = Path(sys.argv[1]).glob("*.jsonl")
+documents = [json.loads(line) for line in path.read_text().splitlines()]
+print(json.dumps({
+    "versions": get_args(Trajectory.model_fields["schema_version"].annotation),
+    "wrong": [one for one in map(reason, documents) if one],
+    "spoiled": [bool(reason(one)) for one in json.loads(Path(sys.argv[1], "spoiled.json").read_text())],
+}))
+"""
+
+
+def spoiled(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """A trajectory with one mistake each, in every part of it."""
+
+    def change(path: tuple[str | int, ...], **fields: object) -> dict[str, Any]:
+        copied = json.loads(json.dumps(document))
+        at = copied
+        for key in path:
+            at = at[key]
+        at |= fields
+        return copied
+
+    call, result = ("steps", 2, "tool_calls", 0), ("steps", 2, "observation", "results", 0)
+    return [
+        change((), schema_version="ATIF-v9"),
+        change((), steps=[]),
+        *(change(path, unknown=1) for path in ((), ("agent",), ("steps", 1), call, result)),
+        change(("agent",), version=3),
+        change(("steps", 1), step_id=7),
+        change(("steps", 0), source="tool"),
+        change(("steps", 0), model_name="m"),
+        change(call, arguments="{}"),
+        change(result, source_call_id="of nobody"),
+    ]
+
+
+def test_harbor_s_own_models_take_trajectories_and_refuse_what_our_rules_refuse(
+    python: Path, tmp_path: Path
+) -> None:
+    here, logs = agents(tmp_path), tmp_path / "logs"
+    ((path, _),) = write_logs(here, "atif", logs, (), pytest.fail)
+    first = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
+    wrong = spoiled(first)
+    for one in wrong:
+        with pytest.raises((AssertionError, ValidationError)):
+            check(one)
+    (logs / "spoiled.json").write_text(json.dumps(wrong))
+    found = run(python, ATIF, logs)
+    assert found["versions"][-1] == first["schema_version"], "the newest version of the format"
+    assert found["wrong"] == []
+    assert found["spoiled"] == [True] * len(wrong)
 
 
 VIEW = r"""

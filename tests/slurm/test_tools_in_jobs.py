@@ -1,9 +1,10 @@
-"""Tools of agents in an image, in jobs of Slurm: snippets of a model, and a real server of the protocol."""
+"""Tools of agents in an image, in jobs of Slurm: snippets of a model, and real servers of the protocol."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,28 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-CLOCK = "mcp-server-time==2026.10.19"
+CLOCK, GIT = "mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19"
+EVERYTHING = "@modelcontextprotocol/server-everything@2026.8.31"
+
+SERVERS = """\
+ARG BASE
+FROM $BASE
+RUN apt-get update && apt-get install -y --no-install-recommends git nodejs python3
+COPY servers.tgz /opt/
+RUN tar -C /opt -xzf /opt/servers.tgz
+RUN git init -q -b main /opt/book && cd /opt/book \\
+    && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m "the first page"
+"""
+"""A recipe of an image with the programs that servers from PyPI and npm need."""
+
+OF_SERVERS = [
+    ["git_log", {"repo_path": "/opt/book", "max_count": 1}],
+    ["git_create_branch", {"repo_path": "/opt/book", "branch_name": "b"}],
+    ["git_status", {"repo_path": "/etc"}],
+    ["get-sum", {"a": 19, "b": 23}],
+    ["get-sum", {"a": "many", "b": 23}],
+    ["get-tiny-image", {}],
+]
 
 WHERE = "import os\nprint(os.path.isdir('/.singularity.d'), 6 * 7, 'HPCBENCH_HOME' in os.environ)"
 
@@ -74,3 +96,71 @@ def test_snippets_and_a_server_from_pypi_run_in_an_image_on_a_node(
     seen = json.loads((run.path / "manifest.json").read_text())["tools"]["numbers"]
     assert {*seen["locked"]} == {"python", "convert_time", "get_current_time"}
     assert seen["origins"]["convert_time"].startswith("mcp-time ")
+
+
+@pytest.fixture
+def servers(drill: Drill, lab: Lab) -> Path:
+    """A recipe of the image for servers, in a folder of the user's; the site's settings for its build."""
+    reference, digest = lab.base_image()
+    folder = drill.folder / "servers"
+    folder.mkdir()
+    (folder / "Dockerfile").write_text(SERVERS)
+    npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder, EVERYTHING]
+    subprocess.run(npm, check=True)
+    subprocess.run(
+        ["tar", "-C", folder, "-czf", folder / "servers.tgz", "node_modules"], check=True
+    )
+    subprocess.run(["chown", "-R", "hpcuser:hpcuser", folder], check=True)
+    profile = drill.folder / "config" / "hpcbench" / "sites" / "default.yaml"
+    site = yaml.safe_load(profile.read_text())
+    base = f"{reference.removeprefix('docker://')}@{digest}"
+    site["container"]["build_args"] = {"BASE": base}
+    profile.write_text(yaml.safe_dump(site))
+    return folder / "Dockerfile"
+
+
+def test_servers_from_pypi_and_npm_run_in_an_image_of_a_recipe_on_a_node(
+    drill: Drill, servers: Path
+) -> None:
+    drill.script(answer_ms=[1, 3], calls=OF_SERVERS)
+    git = {
+        "command": ["python", "-m", "mcp_server_git", "--repository", "/opt/book"],
+        "packages": [GIT],
+    }
+    script = "/opt/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
+    every = {"command": ["node", script, "stdio"]}
+    image = {"image": str(servers)}
+    tools = [
+        {"name": "git", "mcp": git | image, "only": ["git_log", "git_status", "git_create_branch"]},
+        {"name": "everything", "mcp": every | image, "only": ["get-sum", "get-tiny-image"]},
+    ]
+
+    run = drill.submit(drill.plan({"agent": {"tools": tools}}, shard_size=20))
+    run.wait()
+
+    assert exits(run) == {"answered": SAMPLES}
+    found = defaultdict(set)
+    for line in lines(run):
+        for call, result in zip(line["reply"]["calls"], line["results"], strict=True):
+            found[call["tool"], result["kind"]].add((result["text"], len(result["images"])))
+    assert {*found} == {
+        ("git_log", "ok"), ("git_create_branch", "error"), ("git_status", "error"),
+        ("get-sum", "ok"), ("get-sum", "arguments"), ("get-tiny-image", "ok"),
+    }, found  # fmt: skip
+    ((log, _),) = found["git_log", "ok"]
+    assert "the first page" in log
+    ((branch, _),) = found["git_create_branch", "error"]
+    assert "ead-only" in branch, "nothing is written in an image"
+    ((elsewhere, _),) = found["git_status", "error"]
+    assert "/etc" in elsewhere
+    ((total, _),) = found["get-sum", "ok"]
+    assert "42" in total
+    assert {images for _, images in found["get-tiny-image", "ok"]} == {1}
+    seen = json.loads((run.path / "manifest.json").read_text())["tools"]["numbers"]
+    assert {*seen["locked"]} == {
+        "git_log",
+        "git_status",
+        "git_create_branch",
+        "get-sum",
+        "get-tiny-image",
+    }
