@@ -32,6 +32,7 @@ from hpcbench.metrics.base import Counts, Metric, Parts, value_of
 if TYPE_CHECKING:
     from hpcbench.metrics.benchmarks import ChartQAPro as ChartQAPro
     from hpcbench.metrics.benchmarks import Choice as Choice
+    from hpcbench.metrics.benchmarks import Dude as Dude
     from hpcbench.metrics.benchmarks import TokenF1 as TokenF1
     from hpcbench.metrics.classification import Accuracy as Accuracy
     from hpcbench.metrics.classification import BalancedAccuracy as BalancedAccuracy
@@ -87,6 +88,7 @@ METRICS: Mapping[str, str] = {
     "choice": "benchmarks:Choice",
     "chrf": "ngrams:Chrf",
     "contains": "text:Contains",
+    "dude": "benchmarks:Dude",
     "exact_match": "text:ExactMatch",
     "extra_fields": "fidelity:ExtraFields",
     "formula_edit": "formulas:FormulaEdit",

@@ -1,4 +1,4 @@
-"""Metrics that single benchmarks are scored by: options of a question, shared words, answers on charts.
+"""Metrics that single benchmarks are scored by: options of a question, shared words, answers on charts, lists.
 
 `choice`: an option's letter in the answer. Kits read it in different ways, see `dialects`.
 
@@ -8,6 +8,10 @@ CC-OCR counts words, words of a-z and 0-9, or characters, by the kind of its dat
 
 `chartqapro`: relaxed accuracy of ChartQAPro as lmms-eval computes it: numbers within 5 %, years and options
 exact, other texts by ANLS with threshold 0.5, the entries of lists one by one.
+
+`dude`: ANLS of DUDE (Van Landeghem et al. 2023, arXiv 2305.08455) as the publishers' `DUDEeval` computes it;
+a text becomes the list of answers that it wants as in `DocOwl2/evaluation/dude_eval.py` of mPLUG-DocOwl at
+1bc9513.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ from itertools import zip_longest
 from typing import Any, ClassVar, Literal, get_args
 
 from hpcbench.metrics.base import Parts, SampleMetric, acceptable, over_one, take_dialect, version
-from hpcbench.metrics.kits import LMMS_EVAL, Dialect
+from hpcbench.metrics.kits import DUDE, LMMS_EVAL, Dialect
+from hpcbench.metrics.matching import cheapest_pairs
 from hpcbench.metrics.normalise import one_of, read_text, reference_text
 from hpcbench.metrics.text import Anls
 
@@ -320,3 +325,63 @@ def _literal(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dude(SampleMetric):
+    """ANLS of DUDE with threshold 0.5: lists entry by entry, no answer where there is none; the mean.
+
+    A reference is a text, or an object: `answer`, a list of texts, empty where the document does not answer;
+    `type`, the kind of answer. Of a kind with `list` in its name (`list/extractive`), all entries are the
+    answer and `, ` parts those of the prediction: the best pairs count, over the longer list. Of other
+    kinds, any entry is right. A prediction that contains "not answerable" is no answer.
+    """
+
+    name: ClassVar[str] = "dude"
+    accepts: ClassVar[tuple[str, ...]] = ("text",)
+    dialects: ClassVar[Mapping[str, Dialect]] = {
+        "dudeeval": Dialect({}, DUDE, ("evaluate_submission.py",)),
+    }
+
+    compat: str = ""
+    """Compute the metric as its publishers do: similarities are over the lengths of the raw texts."""
+
+    def __post_init__(self) -> None:
+        take_dialect(self)
+
+    @property
+    def signature(self) -> str:
+        """`dude|v1`, or with the dialect."""
+        compat = f"|compat:{self.compat}" if self.compat else ""
+        return f"{self.name}{compat}|{version(self)}"
+
+    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+        """Value in [0, 1], over 1; the best reference counts. No text scores 0.
+
+        Raises:
+            TypeError: a reference is neither such an object nor a text.
+        """
+        read, values = read_text(prediction), [0.0]
+        for given in acceptable(self.name, references):
+            known = given if isinstance(given, Mapping) else {"answer": given}
+            answer = known.get("answer")
+            right = [reference_text(self.name, one) for one in _listed(answer or "")] or [""]
+            if read is not None:
+                said = read.strip().replace("\n", "")
+                said = "" if "not answerable" in said.lower() else said
+                listed = "list" in str(known.get("type"))
+                values.append(self._of_list(said, right) if listed else self._near(said, right))
+        return over_one(max(values))
+
+    def _near(self, said: str, right: Sequence[str]) -> float:
+        return float((_AS_DOCVQA if self.compat else _PLAIN).score(said, right).numerator)
+
+    def _of_list(self, said: str, right: Sequence[str]) -> float:
+        entries = said.split(", ")
+        values = [[self._near(one, [other]) for other in entries] for one in right]
+        pairs = cheapest_pairs([[1 - value for value in row] for row in values])
+        total = sum(values[row][column] for row, column in pairs)
+        return total / max(len(set(right)), len(entries))
+
+
+_PLAIN, _AS_DOCVQA = Anls(), Anls(compat="docvqa-official")

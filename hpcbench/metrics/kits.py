@@ -57,6 +57,9 @@ ANLS = Kit("anls", "PyPI: anls", "0.0.2", "2022-07-14")
 ANLS_STAR = Kit("anls_star", "PyPI: anls_star", "1.0.1", "2026-01-12")
 DOCVQA = Kit("DocVQA", "GitHub: QwenLM/Qwen-VL", "commit e6bbb9d", "2023-08-25")
 """The challenge's own script, which its site gives to participants, in the copy that Qwen-VL publishes."""
+DUDE = Kit(
+    "DUDEeval", "GitHub: Jordy-VL/DUDEeval", "commit 8bd6dea", "2023-02-28", computed="2026-11-29"
+)
 JIWER = Kit("jiwer", "PyPI: jiwer", "4.0.0", "2025-02-02")
 LMMS_EVAL = Kit("lmms-eval", "GitHub: EvolvingLMMs-Lab/lmms-eval", "commit 75571cf", "2026-08-06")
 MTVQA = Kit(

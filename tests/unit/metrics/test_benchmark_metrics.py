@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.metrics import chartqapro, choice, token_f1
-from hpcbench.metrics.benchmarks import ChartQAPro, Choice, TokenF1
+from hpcbench.metrics import chartqapro, choice, dude, token_f1
+from hpcbench.metrics.benchmarks import ChartQAPro, Choice, Dude, TokenF1
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,24 @@ def test_an_answer_on_a_chart_is_a_near_number_an_exact_year_or_a_like_text() ->
     assert chartqapro("yes", {**plain, "answer": ["Yes"], "type": "Fact Checking"}) == 1
 
 
+def test_answers_of_dude_are_lists_texts_or_none() -> None:
+    listed = {"answer": ["AF0055", "AF1044"], "type": "list/extractive"}
+    assert dude("AF1044, AF0055", listed) == 1
+    assert dude("AF1044", listed) == 0.5
+    assert dude("AF1044, AF0055, Moscow", listed) == pytest.approx(2 / 3)
+    assert dude("the question is Not Answerable", listed) == 0
+    missing = {"answer": [], "type": "not-answerable"}
+    assert dude("Not answerable.", missing) == 1
+    assert dude("", missing) == 1
+    assert dude("Paris", missing) == 0
+    assert dude("Paris", {"answer": ["London", "Paris"], "type": "extractive"}) == 1
+    assert Dude().score(None, [missing]).numerator == 0
+    assert dude("xx", "yy        ") == 0
+    assert Dude(compat="dudeeval").score("xx", ["yy        "]).numerator == 0.8
+
+
 def test_a_reference_that_is_no_text_is_named() -> None:
+    with pytest.raises(TypeError, match="dude compares texts"):
+        Dude().score("x", [{"answer": [1.5, {}], "type": "list"}])
     with pytest.raises(TypeError, match="chartqapro compares texts"):
         ChartQAPro().score("40", [{"answer": [{}]}])
