@@ -1,10 +1,11 @@
-"""Public benchmarks in their publishers' layouts, with a few samples made by us: `layouts/RUN_TASK.yaml`.
+"""Public benchmarks in their publishers' layouts, with a few samples made by us: `layouts/RUN_TASK.yaml`, and
+`layouts/unscored/DATASET.yaml` of those that no metric here scores.
 
 Each layout was read at the sources that the dataset's definition names under `read`.
 
     files: file → rows of a table, an object for JSON, a text, or `!png 1`
     samples: as they are read: references, prompt, scores (answer → value of the run task's first metric),
-        and where they matter document, metadata, and the number of images
+        and where they matter document, metadata, and the number of images; unscored: references and fields
 
 `!picture 1` is an image as the hub's columns hold it, `!png 1` its bytes, `!base64 1` these as text, and
 `!pdf 1` a PDF of one page. `scores` is empty where the metric's image alone has its publisher's program.
@@ -26,6 +27,7 @@ from PIL import Image
 from hpcbench.metrics.publishers import ONE_PAGE
 
 FOLDER = Path(__file__).parent / "layouts"
+UNSCORED = FOLDER / "unscored"
 
 
 class _Loader(yaml.SafeLoader):
@@ -64,14 +66,14 @@ for _tag in _MAKERS:
     _Loader.add_constructor(_tag, _made)
 
 
-def names() -> list[str]:
-    """Run tasks that have a layout."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+def names(layouts: Path = FOLDER) -> list[str]:
+    """Run tasks, or unscored datasets, that have a layout."""
+    return sorted(path.stem for path in layouts.glob("*.yaml"))
 
 
-def write(name: str, folder: Path) -> Sequence[Mapping[str, Any]]:
+def write(name: str, folder: Path, layouts: Path = FOLDER) -> Sequence[Mapping[str, Any]]:
     """Write the files of a layout into a folder; returns the samples that they are to give."""
-    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    text = (layouts / f"{name}.yaml").read_text(encoding="utf-8")
     layout = yaml.load(text, _Loader)  # noqa: S506 - a safe loader
     for file, content in layout["files"].items():
         path = folder / file

@@ -77,8 +77,27 @@ def check(run_task: ResolvedRunTask, sample: Sample, seen: Mapping[str, Any]) ->
         assert found == pytest.approx(value, abs=1e-4), answer
 
 
-def test_every_run_task_of_a_benchmark_has_a_layout(catalog: Catalog) -> None:
+@pytest.mark.parametrize("name", benchmark_layouts.names(benchmark_layouts.UNSCORED))
+def test_a_benchmark_that_nothing_here_scores_is_read_in_its_publishers_layout(
+    name: str, catalog: Catalog, tmp_path: Path
+) -> None:
+    expected = benchmark_layouts.write(name, tmp_path, benchmark_layouts.UNSCORED)
+    iterator = open_dataset(catalog.get(Dataset, name).model_copy(update={"source": str(tmp_path)}))
+    samples = list(iterator.iter(0, iterator.count()))
+    for sample, seen in zip(samples, expected, strict=True):
+        assert (list(sample.references), sample.fields) == (seen["references"], seen["fields"])
+        assert len(sample.images) == seen.get("images", 1)
+        assert seen.get("document") in (None, sample.document)
+
+
+def test_every_benchmark_has_a_layout_and_each_that_is_scored_a_run_task(catalog: Catalog) -> None:
     assert catalog.names("run_tasks") == benchmark_layouts.names()
+    unscored = [
+        name
+        for name in catalog.names("datasets")
+        if catalog.get(Dataset, name).scored_here == "nothing"
+    ]
+    assert unscored == benchmark_layouts.names(benchmark_layouts.UNSCORED)
 
 
 def test_a_published_score_is_complete_or_says_that_it_is_not(catalog: Catalog) -> None:
