@@ -18,7 +18,7 @@ DEVELOPERS = -e '.[agents,hf,grpc,http,s3,pdf,arrow,excel,docker,mlflow,wandb,po
 # mostly waits for Slurm.
 PARTS = test-slurm test-engines test-unit test-runners test-apptainer test-packages test-portal test-sharedfs client docs
 
-.PHONY: demo dist test test-full test-quick $(PARTS) static search mutants lint format bench cluster-up cluster-down clean
+.PHONY: demo dist test test-full test-models test-quick $(PARTS) static search mutants lint format bench cluster-up cluster-down clean
 
 demo: .venv/demo.done
 	.venv/bin/hpcbench submit examples/demo/plan.yaml --wait
@@ -37,6 +37,16 @@ build/full/%: .venv/dev.done
 	mkdir -p $(@D)
 	set -o pipefail; HPCBENCH_FULL=1 $(MAKE) $* 2>&1 | tee $@.log
 	{ git rev-parse --short HEAD; date -I; grep -E ' (passed|built) ' $@.log | tail -1; } > $@
+
+# Every architecture of shipped models that transformers knows, one after the other, each with its row of docs/engines.md
+# in build/models/NAME. What passed is not run again before build/models is removed.
+test-models: .venv/dev.done
+	$(MAKE) --keep-going $$(.venv/bin/python -m tests.engine.architectures | sed 's,^,build/models/,')
+
+build/models/%:
+	mkdir -p $(@D)
+	set -o pipefail; HPCBENCH_FULL=1 .venv/bin/python -m pytest -q -s -n 0 "tests/engine/test_architectures.py::test_a_page_goes_through_a_tiny_checkpoint[$*]" 2>&1 | tee $@.log
+	grep '^| ' $@.log > $@
 
 # Three parts at once: more of them would only wait for the processors. A part that fails does not keep the others
 # from running.

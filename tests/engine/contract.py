@@ -144,7 +144,7 @@ def started(
     with (one.folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [str(python), "-c", START, engine, json.dumps(reported)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(one.folder)},
+            env={**os.environ, "PYTHONPATH": _path(), "HOME": str(one.folder)},
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -159,6 +159,10 @@ def started(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(30)
         shutil.rmtree(one.folder, ignore_errors=True)
+
+
+def _path() -> str:
+    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 
 async def _healthy(engine: Engine, process: subprocess.Popen[bytes]) -> None:
