@@ -127,8 +127,10 @@ def test_each_shipped_model_says_where_its_facts_are_from(model: Model) -> None:
     assert all(text.strip() for text in model.sources.values())
     assert [one for one in model.sources if not getattr(model, one)] == []
     # `unread` names a missing fact, too
-    must = ("licence", "context_length", "parameters_b", "served_by")
+    must = ("licence", "context_length", "parameters_b", "served_by", "max_pixels")
     assert [one for one in must if not getattr(model, one) and one not in model.unread] == []
+    if model.parameters_b is not None:
+        assert model_table.smallest_card(model.gpu_memory_gb or 0), "no GPU is large enough"
 
 
 @pytest.mark.parametrize("model", SHIPPED, ids=lambda model: model.name)
