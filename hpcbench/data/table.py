@@ -124,6 +124,7 @@ class TableDataset:
         self.mapping = _over(self.preset, spec.mapping)
         self.options = self.Options.model_validate({**self.defaults, **spec.options})
         self.named = _named(spec.mapping, self.mapping) | self.options.where.keys()
+        self.named |= {*self.options.more_images}
         self.tree = Tree(spec.folder)
         self.skip = spec.on_bad == "skip"
         self.pages = Pages(self.tree, self.options.dpi, spec.cache)
@@ -371,7 +372,7 @@ class TableDataset:
         mapping = self.mapping
         # If several columns form one answer, any of them may be missing.
         answer = [mapping.references] if isinstance(mapping.references, str) else []
-        keys = (mapping.id, *_columns(mapping.images), *answer)
+        keys = (mapping.id, *_columns(mapping.images), *answer, *self.options.kinds)
         return [key for key in keys if key != "#"]
 
     def _without_image(self, record: Record) -> str | None:

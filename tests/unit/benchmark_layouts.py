@@ -71,19 +71,25 @@ def names(layouts: Path = FOLDER) -> list[str]:
     return sorted(path.stem for path in layouts.glob("*.yaml"))
 
 
+def read(name: str, layouts: Path = FOLDER) -> Mapping[str, Any]:
+    """Files and samples of a layout."""
+    text = (layouts / f"{name}.yaml").read_text(encoding="utf-8")
+    layout: Mapping[str, Any] = yaml.load(text, _Loader)  # noqa: S506 - a safe loader
+    return layout
+
+
 def write(name: str, folder: Path, layouts: Path = FOLDER) -> Sequence[Mapping[str, Any]]:
     """Write the files of a layout into a folder; returns the samples that they are to give."""
-    text = (layouts / f"{name}.yaml").read_text(encoding="utf-8")
-    layout = yaml.load(text, _Loader)  # noqa: S506 - a safe loader
+    layout = read(name, layouts)
     for file, content in layout["files"].items():
-        path = folder / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, content)
+        write_file(folder / file, content)
     samples: Sequence[Mapping[str, Any]] = layout["samples"]
     return samples
 
 
-def _write(path: Path, content: Any) -> None:
+def write_file(path: Path, content: Any) -> None:
+    """Write a file of a layout in the form that its name says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         import polars
 

@@ -12,6 +12,7 @@ import pytest
 from hpcbench.cli.benchmarks import page
 from hpcbench.cli.main import main
 from hpcbench.data.datasets import open_dataset
+from hpcbench.errors import UserError
 from hpcbench.evaluation.plan_metrics import load_metrics
 from hpcbench.metrics.base import value_of
 from hpcbench.parsers import reader
@@ -116,11 +117,13 @@ def test_a_published_score_is_complete_or_says_that_it_is_not(catalog: Catalog) 
 
 def without(facts: Mapping[str, object], unread: Sequence[str]) -> list[str]:
     """Facts that a definition neither has nor names as unread, each by a word of its own."""
-    return [word for word, fact in facts.items() if not fact and not any(word in one for one in unread)]
+    return [
+        word for word, fact in facts.items() if not fact and not any(word in one for one in unread)
+    ]
 
 
 def test_each_dataset_has_each_fact_or_says_that_it_was_not_read(catalog: Catalog) -> None:
-    """Revision, licence, splits, numbers, size, languages, scores; and words, metric, or a scorer elsewhere."""
+    """Revision, licence, splits, numbers, size, languages, scores; words and metric, or a scorer elsewhere."""
     tasks = [catalog.get(RunTask, one) for one in catalog.names("run_tasks")]
     public = [catalog.get(Dataset, one) for one in catalog.names("datasets")]
     lacking = {}
@@ -141,6 +144,54 @@ def test_each_dataset_has_each_fact_or_says_that_it_was_not_read(catalog: Catalo
 def test_the_page_of_benchmarks_is_that_of_the_definitions(catalog: Catalog) -> None:
     datasets = [catalog.get(Dataset, name) for name in catalog.names("datasets")]
     assert (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8") == page(datasets)
+
+
+# --- another version of a layout ------------------------------------------------------------------------
+
+
+def renamed(content: Any, key: str) -> Any:
+    """Rows, or an object, in which a key has another name."""
+    if isinstance(content, list):
+        return [renamed(one, key) for one in content]
+    return {f"{name}_2" if name == key else name: value for name, value in content.items()}
+
+
+def keys_of(content: Any) -> set[str]:
+    rows = content if isinstance(content, list) else [content]
+    return {key for row in rows if isinstance(row, dict) for key in row}
+
+
+@pytest.mark.parametrize(
+    ("name", "layouts"),
+    [
+        (name, folder)
+        for folder in (benchmark_layouts.FOLDER, benchmark_layouts.UNSCORED)
+        for name in benchmark_layouts.names(folder)
+        # their rows go to the publisher's program as they are: it judges them
+        if name not in ("olmocr_bench", "parsebench")
+    ],
+)
+def test_a_key_that_a_new_version_renames_is_refused_or_changes_no_sample(
+    name: str, layouts: Path, catalog: Catalog, tmp_path: Path
+) -> None:
+    scored = layouts is benchmark_layouts.FOLDER
+    dataset = catalog.get(Dataset, catalog.get(RunTask, name).dataset if scored else name)
+    layout = benchmark_layouts.read(name, layouts)
+    expected = [(one["references"], one.get("images", 1)) for one in layout["samples"]]
+    files = layout["files"].items()
+    trials = [(file, key) for file, content in files for key in sorted(keys_of(content))]
+    for number, (changed, key) in enumerate(trials):
+        folder = tmp_path / str(number)
+        for file, content in files:
+            content = renamed(content, key) if file == changed else content
+            benchmark_layouts.write_file(folder / file, content)
+        try:
+            iterator = open_dataset(dataset.model_copy(update={"source": str(folder)}))
+            samples = list(iterator.iter(0, iterator.count()))
+        except UserError:
+            continue
+        found = [(list(one.references), len(one.images)) for one in samples]
+        assert found == expected, (changed, key)
 
 
 # --- lists and refusals ---------------------------------------------------------------------------------
