@@ -2,7 +2,7 @@
 """Checkpoints of the architectures that transformers knows, with random weights of a tiny shape.
 
     python -m tests.engine.architectures          # their names
-    python -m tests.engine.architectures gemma3 FOLDER
+    echo gemma3 FOLDER | python -m tests.engine.architectures write
 
 A checkpoint has all that the hub's has: configuration, weights, tokenizer, processor, chat template. The
 configuration is the library's own default with small numbers in it; what an architecture needs besides, its
@@ -390,7 +390,10 @@ def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        write(sys.argv[1], Path(sys.argv[2]))
+    if sys.argv[1:] == ["write"]:
+        for line in sys.stdin:
+            wanted, where = line.split(maxsplit=1)
+            write(wanted, Path(where.strip()))
+            print(wanted, flush=True)
     else:
         print("\n".join(names()))

@@ -10,6 +10,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,31 +30,47 @@ PACKAGES = ("torchvision==0.29.1", "num2words==0.5.14", "docopt==0.6.2")
 """What processors import besides; of the first, PyPI's build for GPUs, transforms alone are used."""
 
 
+Write = Callable[[str, Path], None]
+
+
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with those packages, for PYTHONPATH."""
+def write(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Write]:
+    """Writes checkpoints, in one process for all; engines that start then find the packages, too."""
     folder = tmp_path_factory.mktemp("packages")
     words = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder]
     done = subprocess.run([*words, *PACKAGES], capture_output=True, text=True, check=False)
     if done.returncode:
         unavailable(f"no packages of processors: {done.stderr[-300:]}")
     (folder / "sitecustomize.py").write_text(TORCHVISION)
-    return folder
+    with pytest.MonkeyPatch.context() as patch, (folder / "log").open("wb") as log:
+        patch.setenv("PYTHONPATH", os.pathsep.join((str(folder), str(contract.ROOT))))
+        command = [sys.executable, "-m", "tests.engine.architectures", "write"]
+        with subprocess.Popen(
+            command, cwd=contract.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process:  # fmt: skip
+            assert process.stdin and process.stdout
+
+            def written(name: str, to: Path) -> None:
+                assert process.stdin and process.stdout
+                print(name, to, file=process.stdin, flush=True)
+                assert process.stdout.readline() == f"{name}\n", (folder / "log").read_text()[
+                    -3000:
+                ]
+
+            yield written
+            process.stdin.close()
 
 
 @pytest.mark.parametrize("name", first(1, names()))
-def test_a_page_goes_through_a_tiny_checkpoint(
-    name: str, packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(packages), str(contract.ROOT))))
-    words = [sys.executable, "-m", "tests.engine.architectures", name, tmp_path]
-    made = subprocess.run(words, cwd=contract.ROOT, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr[-3000:]
+def test_a_page_goes_through_a_tiny_checkpoint(name: str, write: Write, tmp_path: Path) -> None:
+    write(name, tmp_path)
     with contract.started(
         ENGINE, model_path=str(tmp_path), context_length=4096, images=2
     ) as engine:
         tokens = asyncio.run(_answers(engine))
-    print(f"| `{name}` | {tokens} | {', '.join(definitions(name)) or '–'} |")
+    row = f"| `{name}` | {tokens} | {', '.join(definitions(name)) or '–'} |"
+    if results := os.environ.get("HPCBENCH_MODELS"):
+        (Path(results) / name).write_text(row + "\n")
 
 
 async def _answers(engine: contract.Engine) -> int:

@@ -1,7 +1,7 @@
 """The command line of every shipped model, read by the engines' own parsers of arguments.
 
-Needs the environments of tests/cluster/vllm_env.py (`python -m tests.cluster vllm` makes it) and sglang_env.py. No
-weights are read: the parser says which options exist and which values they take.
+Needs the environments of tests/cluster/vllm_env.py (`python -m tests.cluster vllm` makes it) and
+sglang_env.py. No weights are read: the parser says which options exist and which values they take.
 """
 
 from __future__ import annotations
