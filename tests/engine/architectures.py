@@ -56,7 +56,7 @@ MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a tiny checkpoint of one architecture needs besides small numbers."""
+    """Needs of a tiny checkpoint of one architecture besides small numbers."""
 
     families: tuple[str, ...]
     """`family` of the model definitions that are of it: transformers' configuration names a checkpoint of the
@@ -160,15 +160,6 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         ids={"boi_token_index": _GEMMA[0], "eoi_token_index": _GEMMA[1], "image_token_index": _GEMMA[2]},
         config={"mm_tokens_per_image": 4, "vision_config": _SIGLIP, "text_config": {"query_pre_attn_scalar": 16}},
         processor={"image_seq_length": 4}, images={"size": {"height": 56, "width": 56}},
-    ),
-    "gemma4": Architecture(
-        ("Gemma 4",), "<|image|>", ("<|image>", "<image|>", "<|image|>", "<|video|>", "<|audio>", "<audio|>", "<|audio|>"),
-        named={"boi_token": "<|image>", "eoi_token": "<image|>", "image_token": "<|image|>", "video_token": "<|video|>",
-               "boa_token": "<|audio>", "eoa_token": "<audio|>", "audio_token": "<|audio|>"},
-        ids={"boi_token_id": "<|image>", "eoi_token_id": "<image|>", "image_token_id": "<|image|>",
-             "video_token_id": "<|video|>", "audio_token_id": "<|audio|>"},
-        config={"vision_config": {"model_type": "gemma4_vision"}},
-        only=("google/gemma-4-E2B-it", "google/gemma-4-E4B-it", "google/gemma-4-26B-A4B-it", "google/gemma-4-31B-it"),
     ),
     "internvl": Architecture(
         ("InternVL3", "InternVL3.5"), "<IMG_CONTEXT>", ("<img>", "</img>", "<IMG_CONTEXT>", "<video>"),

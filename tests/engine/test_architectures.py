@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
 ENGINE = "hpcbench.engines.huggingface:HuggingFaceEngine"
 PACKAGES = ("torchvision==0.29.1", "num2words==0.5.14", "docopt==0.6.2")
-"""What processors import besides; of the first, PyPI's build for GPUs, transforms alone are used."""
+"""Packages that processors import; of the first, PyPI's build for GPUs, transforms alone are used."""
 
 
 Write = Callable[[str, Path], None]

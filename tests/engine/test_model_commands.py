@@ -96,7 +96,7 @@ def test_vllm_takes_the_command_line_of_every_model_that_it_serves() -> None:
 
 
 def test_sglang_takes_the_command_line_of_every_model() -> None:
-    """Of its own models with all options; of others with what does not depend on vLLM, and its parsers."""
+    """Its own models have all their options; others only the options that do not depend on vLLM."""
     try:
         python = Lab.current().sglang()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
