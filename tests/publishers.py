@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,18 @@ HOSTILE = (
 )  # fmt: skip
 
 
+Make = Callable[[random.Random], tuple[Any, list[str]]]
+
+
 @dataclass(frozen=True)
 class Case:
     """One publisher's scorer."""
 
-    recipe: str
+    name: str
+    """Its recipe, and a part of it."""
     metrics: dict[str, dict[str, Any]]
     """Name → plugin and options."""
-    make: Callable[[random.Random], tuple[Any, list[str]]]
+    make: Make
     """The right side and the pieces that predictions are made of, of one sample."""
     write: Callable[[Path, Sequence[Any], Sequence[str]], dict[str, Any]]
     """Writes the dataset in its publisher's layout, with the predictions; returns its definition's fields."""
@@ -46,6 +51,11 @@ class Case:
     suite: str = "bookworm"
     sample: Callable[[int], str] = field(default=str)
     """Name of sample N."""
+
+    @property
+    def recipe(self) -> str:
+        """Folder below `recipes/scorers`."""
+        return self.name.partition(" ")[0]
 
 
 WORDS = [
@@ -164,14 +174,35 @@ def parse_bench_sample(rng: random.Random) -> tuple[Any, list[str]]:
     return rows, [first, second, html(table(rng, 2, 2))]
 
 
-def parse_bench_files(folder: Path, right: Sequence[Any], texts: Sequence[str]) -> dict[str, Any]:
+def format_sample(rng: random.Random) -> tuple[Any, list[str]]:
+    title, strong, slanted = (" ".join(rng.choices(WORDS, k=3)) for _ in "abc")
+    rows = [
+        {"type": "is_title", "rule": {"text": title, "level": 1}},
+        {"type": "is_bold", "rule": {"text": strong}},
+        {"type": "is_italic", "rule": {"text": slanted}},
+    ]
+    return rows, [f"# {title}", f"a **{strong}** b", f"c *{slanted}* d"]
+
+
+def table_sample(rng: random.Random) -> tuple[Any, list[str]]:
+    cells = html(table(rng, rng.randint(2, 5), rng.randint(2, 4))).replace("td>", "th>", 4)
+    return [{"type": "expected_markdown", "expected_markdown": cells}], [
+        cells,
+        html(table(rng, 2, 2)),
+    ]
+
+
+def parse_bench_files(
+    part: str, folder: Path, right: Sequence[Any], texts: Sequence[str]
+) -> dict[str, Any]:
+    group = "text" if part.startswith("text") else part
     (folder / "docs").mkdir()
-    (folder / "answers/text").mkdir(parents=True)
+    (folder / f"answers/{group}").mkdir(parents=True)
     lines = []
     for number, (rules, text) in enumerate(zip(right, texts, strict=True)):
         (folder / f"docs/{number}.pdf").write_bytes(ONE_PAGE)
         text = text.encode("utf-8", "replace").decode()
-        name, when = f"text/{number}", "2026-02-03T04:05:06"
+        name, when = f"{group}/{number}", "2026-02-03T04:05:06"
         (folder / f"answers/{name}.result.json").write_text(json.dumps({
             "request": {"example_id": name, "source_file_path": f"docs/{number}.pdf", "product_type": "parse"},
             "pipeline_name": "mine", "product_type": "parse", "raw_output": {}, "latency_in_ms": 5,
@@ -183,11 +214,11 @@ def parse_bench_files(folder: Path, right: Sequence[Any], texts: Sequence[str]) 
             row = {
                 "pdf": f"docs/{number}.pdf",
                 "page": 1,
-                "category": "text_content",
+                "category": part,
                 "id": f"{number}-{place}",
             }
             lines.append(json.dumps({**row, **rule}))
-    (folder / "text_content.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / f"{part}.jsonl").write_text("\n".join(lines) + "\n")
     return {"source": str(folder), "iterator": "page_tests", "options": {"unit": "document"}}
 
 
@@ -199,8 +230,18 @@ assert done.returncode == 0, done.stderr[-2000:]
 found = json.load(open("DATA/report/_evaluation_report.json"))
 assert found["successful"] == 200, found["failed"]
 means = found["aggregate_metrics"]
-print(json.dumps({"content_there": means["avg_content_faithfulness"], "rules_there": means["avg_rule_pass_rate"]}))
+print(json.dumps({name: means[f"avg_{figure}"] for name, figure in FIGURES.items()}))
 """
+
+
+def parse_bench(part: str, figures: Mapping[str, str], make: Make) -> Case:
+    """A part of ParseBench, with figures of its reports by metric."""
+    return Case(
+        f"parse-bench {part}",
+        {name: {"plugin": "parse_bench", "options": {"figure": one}} for name, one in figures.items()},
+        make, partial(parse_bench_files, part), PARSE_BENCH.replace("FIGURES", repr(dict(figures))),
+        "trixie", lambda number: f"docs/{number}.pdf",
+    )  # fmt: skip
 
 
 # --- GriTS, CDM ---------------------------------------------------------------------------------------
@@ -255,17 +296,17 @@ CASES = [
          grits_sample, plain_files, GRITS),
     Case("olmocr-bench", {"olmocr_there": {"plugin": "olmocr_bench"}}, olmocr_sample, olmocr_files, OLMOCR,
          sample=lambda number: f"part/{number}.pdf#1"),
-    Case("parse-bench", {
-            f"{name}_there": {"plugin": "parse_bench", "options": {"figure": figure}}
-            for name, figure in (("content", "content_faithfulness"), ("rules", "rule_pass_rate"))
-         }, parse_bench_sample, parse_bench_files, PARSE_BENCH, "trixie", lambda number: f"docs/{number}.pdf"),
+    parse_bench("text_content", {"content_there": "content_faithfulness", "rules_there": "rule_pass_rate"},
+                parse_bench_sample),
+    parse_bench("text_formatting", {"format_there": "semantic_formatting"}, format_sample),
+    parse_bench("table", {"tables_there": "grits_trm_composite"}, table_sample),
     Case("omnidocbench", {"cdm_there": {"plugin": "cdm"}}, cdm_sample, plain_files, CDM),
 ]  # fmt: skip
 
 
 def prepared(case: Case, folder: Path) -> tuple[dict[str, Any], Path]:
     """Write a dataset with its predictions below a folder; its definition, and hpcbench's file of answers."""
-    rng = random.Random(case.recipe)
+    rng = random.Random(case.name)
     right, pieces = zip(*(case.make(rng) for _ in range(PREDICTIONS)), strict=True)
     texts = predictions(rng, pieces)
     (folder / "data").mkdir()

@@ -30,15 +30,15 @@ def folder(lab: Lab) -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.recipe)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_in_its_image_a_publishers_scorer_gives_what_its_own_command_gives(
-    user: User, lab: Lab, image: str, folder: Path, case: Case
+    user: User, lab: Lab, folder: Path, case: Case
 ) -> None:
     reference, digest = lab.base_image(case.suite)
     _, mounts, env = pip_here()
     dockerfile = folder / "recipes" / case.recipe / "Dockerfile"
-    user.init(insecure_registry=image.removeprefix("docker://").partition("/")[0])
     base = f"{reference.removeprefix('docker://')}@{digest}"
+    user.init(insecure_registry=base.partition("/")[0])
     user.at_site(build_args={"BASE": base}, build_binds=mounts, build_env=env)
     (built,) = user.json("images", "build", dockerfile, timeout=3 * LONGEST)
     print(case.recipe, Path(built["path"]).stat().st_size)

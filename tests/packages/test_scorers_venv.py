@@ -60,7 +60,7 @@ def browsers(python: Path, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in CASES if case.recipe != "omnidocbench"], ids=lambda case: case.recipe
+    "case", [case for case in CASES if case.recipe != "omnidocbench"], ids=lambda case: case.name
 )
 def test_beside_its_locked_packages_a_scorer_gives_what_its_own_command_gives(
     tmp_path: Path, case: Case
