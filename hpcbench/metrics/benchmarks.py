@@ -1,4 +1,4 @@
-"""Metrics that single benchmarks are scored by: options of a question, shared words, answers on charts, lists.
+"""Metrics that single benchmarks are scored by: options, shared words, answers on charts, lists of answers.
 
 `choice`: an option's letter in the answer. Kits read it in different ways, see `dialects`.
 
@@ -332,9 +332,9 @@ class Dude(SampleMetric):
     """ANLS of DUDE with threshold 0.5: lists entry by entry, no answer where there is none; the mean.
 
     A reference is a text, or an object: `answer`, a list of texts, empty where the document does not answer;
-    `type`, the kind of answer. Of a kind with `list` in its name (`list/extractive`), all entries are the
-    answer and `, ` parts those of the prediction: the best pairs count, over the longer list. Of other
-    kinds, any entry is right. A prediction that contains "not answerable" is no answer.
+    `type`, the kind of answer. If the kind has `list` in its name (`list/extractive`), all entries are the
+    answer, and `, ` separates the entries of the prediction: the best pairs count, over the longer list.
+    Otherwise any entry is right. A prediction that contains "not answerable" is no answer.
     """
 
     name: ClassVar[str] = "dude"

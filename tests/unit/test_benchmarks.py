@@ -123,7 +123,7 @@ def without(facts: Mapping[str, object], unread: Sequence[str]) -> list[str]:
 
 
 def test_each_dataset_has_each_fact_or_says_that_it_was_not_read(catalog: Catalog) -> None:
-    """Revision, licence, splits, numbers, size, languages, scores; words and metric, or a scorer elsewhere."""
+    """Revision, licence, splits, numbers, size, languages, scores; words and metric, or another scorer."""
     tasks = [catalog.get(RunTask, one) for one in catalog.names("run_tasks")]
     public = [catalog.get(Dataset, one) for one in catalog.names("datasets")]
     lacking = {}
