@@ -237,6 +237,23 @@ def open_beside(path: Path) -> tuple[int, Path]:
             raise
 
 
+def age(path: Path) -> float:
+    """Seconds since a file was written, by the clock of its file system: that of this machine may be wrong.
+
+    A new file beside it shows what that clock says now. The age is negative where two nodes write by clocks
+    of their own, and those differ.
+
+    Raises:
+        OSError: there is no such file, or none can be made beside it.
+    """
+    descriptor, beside = open_beside(path)
+    try:
+        os.close(descriptor)
+        return (beside.stat().st_mtime_ns - path.stat().st_mtime_ns) / 1e9
+    finally:
+        beside.unlink(missing_ok=True)
+
+
 def link_exclusive(temporary: Path, path: Path) -> bool:
     """Give a whole file its second name; False if a file of that name exists."""
     try:

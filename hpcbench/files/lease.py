@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from hpcbench.files.atomic import create_exclusive, read_lines, sync_folder
+from hpcbench.files.atomic import age, create_exclusive, read_lines, sync_folder
 
 BEAT_SECONDS = 15.0
 """Seconds between a holder's beats. A beat sets the lock file's mtime and shows that the holder is alive."""
@@ -22,7 +22,7 @@ STALE_SECONDS = 120.0
 """After this time without a beat, by the watcher's own clock, the holder of a lock counts as dead."""
 
 ABANDONED_SECONDS = 3600.0
-"""After this time without a beat a lock may be removed: hosts' clocks differ by less."""
+"""After this time without a beat a lock may be removed."""
 
 CLEARING_SECONDS = 600.0
 """A process that takes this long to remove a dead holder's lock is dead too: the removal takes a moment."""
@@ -111,8 +111,21 @@ def abandoned(
         return True
     dead = is_dead(_holder(lock), beat)
     if dead is None or (not dead and not spare_suspended):
-        return time.time() - beat / 1e9 > silence
+        return _silent(lock, beat, silence)
     return dead
+
+
+def _silent(lock: Path, beat: int, silence: float) -> bool:
+    """Whether a lock's last beat is longer ago than `silence`.
+
+    Beats have times of the file server, so an age that this machine's clock makes long, or negative, is asked
+    of that server. Readers who cannot write there know their own clock only.
+    """
+    seconds = time.time() - beat / 1e9
+    if not 0 <= seconds <= silence:
+        with contextlib.suppress(OSError):
+            seconds = age(lock)
+    return seconds > silence
 
 
 def this_process() -> dict[str, object]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault
-from hpcbench.files.atomic import open_beside, write_private
+from hpcbench.files.atomic import age, write_private
 from hpcbench.files.lease import alone, boot_id
 from hpcbench.files.private import own_folder, read_secret, state_folder
 from hpcbench.oauth.lifecycle import Token
@@ -122,21 +121,12 @@ class Store:
         if record.boot == this_boot():
             return Token(record.access, record.since, record.lifetime)
         try:
-            age = (record.written - record.since) + self._age()
+            old = (record.written - record.since) + age(self.path)
         except OSError:
             return None
-        if age < 0 or record.written < record.since:
+        if old < 0 or record.written < record.since:
             return None
-        return Token(record.access, now() - age, record.lifetime)
-
-    def _age(self) -> float:
-        """Seconds since the file was written, by the file server's clock; negative: clocks disagree."""
-        descriptor, beside = open_beside(self.path)
-        try:
-            os.close(descriptor)
-            return (beside.stat().st_mtime_ns - self.path.stat().st_mtime_ns) / 1e9
-        finally:
-            beside.unlink(missing_ok=True)
+        return Token(record.access, now() - old, record.lifetime)
 
 
 def records(folder: Path | None = None) -> list[tuple[Store, Record]]:

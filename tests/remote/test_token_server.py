@@ -8,10 +8,12 @@ import contextlib
 import gzip
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.cli.main import main
 from hpcbench.oauth import token_file
 from hpcbench.oauth.keeper import Keeper, TokenRefused
 from hpcbench.oauth.options import AuthOptions
@@ -119,6 +122,26 @@ class Glewlwyd:
         self._process.kill()
         self._process.wait(10)
 
+    def as_client(self, path: str, **form: str) -> dict[str, Any]:
+        """A request of the client `service` about a token."""
+        basic = base64.b64encode(b"service:service-secret").decode()
+        request = urllib.request.Request(
+            f"{self.url}/oidc/{path}",
+            urllib.parse.urlencode(form).encode(),
+            {"Authorization": f"Basic {basic}"},
+        )
+        with urllib.request.urlopen(request) as answer:
+            found: dict[str, Any] = json.loads(answer.read() or b"{}")
+            return found
+
+    def active(self, access: str) -> bool:
+        """Whether the server takes a token: RFC 7662."""
+        return bool(self.as_client("introspect", token=access)["active"])
+
+    def revoke(self, token: str) -> None:
+        """Revoke an access token or a refresh token: RFC 7009."""
+        self.as_client("revoke", token=token)
+
     def _call(self, path: str, data: dict[str, Any]) -> None:
         request = urllib.request.Request(
             self.url + path, json.dumps(data).encode(), {"Content-Type": "application/json"}
@@ -151,6 +174,8 @@ class Glewlwyd:
                 "access-token-duration": LIFETIME, "refresh-token-duration": 1000, "code-duration": 600,
                 "refresh-token-rolling": False, "refresh-token-one-use": "always", "allow-non-oidc": True,
                 "auth-type-id-token-enabled": True,
+                "introspection-revocation-allowed": True,
+                "introspection-revocation-allow-target-client": True,
                 **{f"auth-type-{name}-enabled": name in on for name in (*on, *off)},
             },
         })  # fmt: skip
@@ -198,12 +223,12 @@ def end(access: str) -> float:
     return found
 
 
-@pytest.mark.parametrize("grant", ["client_credentials", "password"])
+@pytest.mark.parametrize(("grant", "wrong_by"), [("client_credentials", -3600), ("password", 3600)])
 def test_two_keepers_share_tokens_of_two_seconds_and_no_request_gets_an_expired_one(
-    glewlwyd: Glewlwyd, tmp_path: Path, grant: str, monkeypatch: pytest.MonkeyPatch
+    glewlwyd: Glewlwyd, tmp_path: Path, grant: str, wrong_by: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = time.time
-    monkeypatch.setattr(time, "time", lambda: real() - 3600)  # our clock is wrong by an hour
+    monkeypatch.setattr(time, "time", lambda: real() + wrong_by)  # our clock
 
     async def journey() -> tuple[Keeper, Keeper, set[str]]:
         seen: set[str] = set()
@@ -266,6 +291,74 @@ def test_a_refresh_token_that_was_used_elsewhere_ends_in_a_full_authentication(
         assert (second.kind, second.fallback) == ("full_auth", True)
 
     asyncio.run(journey())
+
+
+def test_a_revoked_token_and_a_revoked_refresh_token_end_in_a_full_authentication(
+    glewlwyd: Glewlwyd, tmp_path: Path
+) -> None:
+    async def journey() -> None:
+        server = source(glewlwyd, tmp_path, "password")
+        async with Keeper(server).running() as keeper:
+            first = await keeper.wait(20)
+            assert glewlwyd.active(first)
+            glewlwyd.revoke(first)
+            assert not glewlwyd.active(first)
+            keeper.reject(first)  # as the relay does when the endpoint answers 401
+            second = await keeper.wait(20)
+            assert glewlwyd.active(second)
+            assert keeper.figures.granted["full_auth"] == 2
+            assert keeper.figures.rejected == 1
+        record = await server._read()
+        assert record is not None and record.refresh
+        glewlwyd.revoke(record.refresh)
+        later = await server.obtain(second, full=False)
+        assert (later.kind, later.fallback) == ("full_auth", True)
+
+    asyncio.run(journey())
+
+
+PLAN = """\
+name: behind-a-gateway
+run_tasks:
+  - {name: vqa, ml_task: vqa, model: hosted, dataset: demo_vqa, split: easy, prompt: demo_vqa, limit: 2}
+"""
+HOSTED = """\
+name: hosted
+engine: remote
+engine_options:
+  base_url: http://localhost:9/v1
+  model: m
+  auth:
+    issuer: URL/oidc
+    client_id: service
+    client_secret: ${env:SERVICE_SECRET}
+    scope: inference
+"""
+
+
+@pytest.mark.parametrize("verb", [["validate", "--tokens"], ["submit"]])
+def test_a_wrong_secret_is_one_line_before_anything_is_submitted(
+    glewlwyd: Glewlwyd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], verb: list[str],
+) -> None:  # fmt: skip
+    for name in ("STATE", "CONFIG"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
+    (tmp_path / "registry" / "models").mkdir(parents=True)
+    hosted = HOSTED.replace("URL", glewlwyd.url)
+    (tmp_path / "registry" / "models" / "hosted.yaml").write_text(hosted)
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    ask = [*verb, str(tmp_path / "plan.yaml"), "--registry", str(tmp_path / "registry")]
+    if verb[0] == "validate":
+        assert main(ask) == 0
+    monkeypatch.setenv("SERVICE_SECRET", "some-other-secret")
+    shutil.rmtree(tmp_path / "STATE", ignore_errors=True)
+    assert main(ask) == 2
+    said = capsys.readouterr().err
+    (line,) = [one for one in said.splitlines() if "no token for model 'hosted'" in one]
+    assert "the token server answers 40" in line
+    assert "some-other-secret" not in said
+    assert not list((tmp_path / "home").glob("experiments/*/manifest.json"))
 
 
 def test_a_wrong_secret_is_refused_in_one_line(

@@ -314,6 +314,26 @@ def test_a_lock_that_shows_no_beat_for_long_is_abandoned_wherever_it_was_made(
     assert lease.abandoned(lock)
 
 
+@pytest.mark.parametrize("wrong_by", [-3600, 3600])
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_host_whose_clock_is_wrong_by_an_hour_takes_no_live_lock_and_any_dead_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong_by: int, writable: bool
+) -> None:
+    lock = lock_of(tmp_path / "image.sif", pid=1, host="elsewhere")
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + wrong_by)
+    if not writable:  # a reader of another user's lock knows no other clock than its own
+        monkeypatch.setattr(lease, "age", refused)
+    assert lease.abandoned(lock, 60) is (not writable and wrong_by > 0)
+    os.utime(lock, (real() - 90,) * 2)  # the clock of the file server
+    assert lease.abandoned(lock, 60) is (writable or wrong_by > 0)
+    assert [path.name for path in tmp_path.iterdir()] == [lock.name]
+
+
+def refused(path: Path) -> float:
+    raise PermissionError(13, "Permission denied", str(path))
+
+
 def test_a_lock_says_in_which_space_its_process_is_one(tmp_path: Path) -> None:
     with lease._taken(tmp_path / "x.lock"):
         holder = lease._holder(tmp_path / "x.lock")
