@@ -31,6 +31,7 @@ from hpcbench.wrapper import lean  # noqa: F401 - before aiohttp, see there
 from hpcbench.wrapper.app import BODY_LIMIT, Wrapper
 from hpcbench.wrapper.descriptors import allow_many
 from hpcbench.wrapper.engine_process import EngineFailed
+from hpcbench.wrapper.large_buffers import keep_buffers
 from hpcbench.wrapper.masking import Mask, hidden_values
 from hpcbench.wrapper.process_tree import Guard
 from hpcbench.wrapper.supervisor import SOCKET_BYTES, Supervisor
@@ -91,6 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--web-socket needs the package websockets: pip install 'websockets>=13'")
     garbage.skip_last_collection()
     allow_many()
+    keep_buffers()
     mask = Mask([key, *hidden_values({}, os.environ)])
     write_log(mask)
     guard = Guard()  # before the first thread
