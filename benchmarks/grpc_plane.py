@@ -5,7 +5,8 @@ has a wrapper of its own, as in a run, and they take turns.
 
 - bytes: what leaves the client for each byte of its image, counted by a relay between client and wrapper;
 - CPU: of the client's process and the wrapper's for each page of 0.95 MB, one at a time, by the kernel's CPU
-  clocks of the two processes, the engine not counted;
+  clocks of the two processes, the engine not counted; blocks of ten pages take turns, so that all ways meet
+  the same machine;
 - added TTFT: the client's stamp of the first text minus the engine's own, both of one clock, with 256 streams
   of 25 texts a second; the same for all texts;
 - start: from the fork of a wrapper to its first answer, without gRPC and with it.
@@ -14,7 +15,7 @@ The floor beside them is gRPC alone: a client that hashes the page and sends it,
 away and answers with messages of the same number and size. It has no engine behind it, so it does a part of
 what the wrapper must do. Both use grpc.aio with the options of the product. Its server stamps texts itself.
 
-    python benchmarks/grpc_plane.py [--rounds 5] [--pages 100] [--streams 256]
+    python benchmarks/grpc_plane.py [--rounds 5] [--turns 60] [--streams 256] [--only-cpu]
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import aiohttp
+from pairs import median_interval
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -49,6 +52,10 @@ from tests.unit.wrapper.running import KEY, Wrapper, install_scripted  # noqa: E
 
 PAGE = 950_000
 """Bytes of an image."""
+BLOCK = 10
+"""Pages that one way sends before another one does."""
+MESSAGES = 2
+"""Messages of an answer to a page: one with the head, one with all texts."""
 FIRST, GAP, TOKENS = 0.5, 0.04, 50
 PLANES: tuple[Protocol, ...] = ("http", "grpc")
 
@@ -81,23 +88,26 @@ def main() -> None:
     """Measure and print, or, as a child, serve the floor."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--pages", type=int, default=100)
+    parser.add_argument("--turns", type=int, default=60, help="of blocks of pages (%(default)s)")
     parser.add_argument("--streams", type=int, default=256)
+    parser.add_argument("--only-cpu", action="store_true", help="of pages")
     parser.add_argument("--serve-floor", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve_floor:
         return asyncio.run(serve_floor(args.serve_floor))
     print(f"load of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    with wrapped("LightEngine") as ways:
-        bytes_each(ways)
+    if not args.only_cpu:
+        with wrapped("LightEngine") as ways:
+            bytes_each(ways)
     for engine, what in (("LightEngine", "data URIs"), ("FileEngine", "files where they can")):
         with wrapped(engine) as ways:
             print(f"an engine that takes {what}:")
-            cpu_each(ways, args.rounds, args.pages)
-    with wrapped("TimedEngine") as ways:
-        for streams in (1, 64, args.streams):
-            lateness(ways, args.rounds, streams)
-    starts(args.rounds)
+            asyncio.run(cpu_each(ways, args.turns))
+    if not args.only_cpu:
+        with wrapped("TimedEngine") as ways:
+            for streams in (1, 64, args.streams):
+                lateness(ways, args.rounds, streams)
+        starts(args.rounds)
     print(f"load of the machine after: {os.getloadavg()[0]:.1f}")
     return None
 
@@ -121,18 +131,21 @@ class Floor:
             assert self.process.poll() is None
             time.sleep(0.05)
 
-    async def pages(self, count: int) -> None:
+    def channel(self) -> grpc.aio.Channel:
+        """A channel to the server; the caller closes it."""
+        return grpc.aio.insecure_channel(f"unix:{self.socket}", self.OPTIONS)
+
+    async def pages(self, channel: grpc.aio.Channel, count: int) -> None:
         """Hash and send pages, one at a time."""
         page = os.urandom(PAGE)
-        async with grpc.aio.insecure_channel(f"unix:{self.socket}", self.OPTIONS) as channel:
-            ask = channel.unary_stream("/floor/Pages")
-            for _ in range(count):
-                hashlib.sha256(page).hexdigest()
-                assert len([one async for one in ask(page)]) == 3
+        ask = channel.unary_stream("/floor/Pages")
+        for _ in range(count):
+            hashlib.sha256(page).hexdigest()
+            assert len([one async for one in ask(page)]) == MESSAGES
 
     async def texts(self, streams: int) -> list[list[int]]:
         """How much later than the server each text came, nanoseconds, by stream."""
-        async with grpc.aio.insecure_channel(f"unix:{self.socket}", self.OPTIONS) as channel:
+        async with self.channel() as channel:
             ask = channel.unary_stream("/floor/Texts")
 
             async def one() -> list[int]:
@@ -148,7 +161,7 @@ async def serve_floor(socket: Path) -> None:
     """Serve until killed."""
 
     async def take_page(page: bytes, context: grpc.aio.ServicerContext) -> None:
-        for _ in range(3):  # the head, the texts, the end
+        for _ in range(MESSAGES):
             await context.write(bytes(300))
 
     async def give_texts(ask: bytes, context: grpc.aio.ServicerContext) -> None:
@@ -215,17 +228,23 @@ def wrapped(engine: str) -> Iterator[list[Way]]:
         yield ways
 
 
-async def ask(
-    way: Way, requests: list[Request], streams: int, socket: str = ""
-) -> dict[str, list[int]]:
-    """Seed → arrival of each text; `socket`: another way in."""
-    seen = {}
+@contextlib.asynccontextmanager
+async def client_of(way: Way, socket: str = "") -> AsyncIterator[Client]:
+    """A client by one plane; `socket`: another way in."""
     where = socket or way.socket
     async with Client(where, KEY, "scripted", grpc_socket=where) as client:
         client.protocol = way.plane
-        async for response in drive(client, iter(requests), streams, asyncio.Event()):
-            assert response.outcome == "ok", response.error
-            seen[response.sample_id] = list(response.times.chunks)
+        yield client
+
+
+async def ask(
+    client: Client, requests: Iterable[Request], streams: int = 1
+) -> dict[str, list[int]]:
+    """Seed → arrival of each text."""
+    seen = {}
+    async for response in drive(client, iter(requests), streams, asyncio.Event()):
+        assert response.outcome == "ok", response.error
+        seen[response.sample_id] = list(response.times.chunks)
     return seen
 
 
@@ -266,25 +285,33 @@ async def through_relay(way: Way, count: int) -> int:
     with tempfile.TemporaryDirectory(prefix="hb") as folder:
         path = f"{folder}/r"
         server = await asyncio.start_unix_server(passing, path)
-        await ask(way, pages(count), 1, path)
+        async with client_of(way, path) as client:
+            await ask(client, pages(count))
         await asyncio.sleep(0.2)
         server.close()
     return sent
 
 
-def cpu_each(ways: list[Way], rounds: int, count: int) -> None:
+async def cpu_each(ways: list[Way], turns: int) -> None:
     """CPU of client and wrapper for a page."""
-    found: dict[str, list[tuple[float, float]]] = {plane: [] for plane in (*PLANES, "floor")}
-    requests = pages(count)
-    with floor() as alone:
-        for number in range(rounds + 1):
-            turns = [(way.plane, way.wrapper.process.pid, ask(way, requests, 1)) for way in ways]
-            for name, pid, asking in [*turns, ("floor", alone.process.pid, alone.pages(count))]:
-                before = [cpu(os.getpid()), cpu(pid)]
-                asyncio.run(asking)
-                client, hop = cpu(os.getpid()) - before[0], cpu(pid) - before[1]
-                if number:  # the first round warms up
-                    found[name].append((client / count * 1e3, hop / count * 1e3))
+    requests = pages(BLOCK)
+    async with contextlib.AsyncExitStack() as stack:
+        alone = stack.enter_context(floor())
+        channel = await stack.enter_async_context(alone.channel())
+        hops = {way.plane: way.wrapper.process.pid for way in ways} | {"floor": alone.process.pid}
+        asking: dict[str, Callable[[], Awaitable[object]]] = {
+            way.plane: partial(ask, await stack.enter_async_context(client_of(way)), requests)
+            for way in ways
+        }
+        asking["floor"] = partial(alone.pages, channel, BLOCK)
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in hops}
+        for number in range(-3, turns):  # the first ones warm up
+            for name in (list(hops) * 2)[number % 3 :][:3]:
+                before = [cpu(os.getpid()), cpu(hops[name])]
+                await asking[name]()
+                client, hop = cpu(os.getpid()) - before[0], cpu(hops[name]) - before[1]
+                if number >= 0:
+                    found[name].append((client / BLOCK * 1e3, hop / BLOCK * 1e3))
     for name, rows in found.items():
         client, hop = (statistics.median(one) for one in zip(*rows, strict=True))
         hopped = "the wrapper" if name != "floor" else "the server"
@@ -293,8 +320,8 @@ def cpu_each(ways: list[Way], rounds: int, count: int) -> None:
         ratios = [
             sum(ours) / sum(theirs) for ours, theirs in zip(found[name], found["http"], strict=True)
         ]
-        spread = f"{min(ratios):.2f} to {max(ratios):.2f} over {rounds} rounds"
-        print(f"CPU of {name} / http: {statistics.median(ratios):.2f} ({spread})")
+        middle, least, most = median_interval(ratios)
+        print(f"CPU of {name} / http: {middle:.2f} ({least:.2f} to {most:.2f} over {turns} turns)")
 
 
 def cpu(pid: int) -> float:
@@ -309,19 +336,19 @@ def lateness(ways: list[Way], rounds: int, streams: int) -> None:
     costs: dict[str, list[float]] = {plane: [] for plane in PLANES}
     differences = []
     alone: list[list[int]] = []
+    floor_costs: list[float] = []
     message = Message("user", "Read.")
     for _ in range(rounds):
         with floor() as server:
+            before = cpu(os.getpid()), cpu(server.process.pid)
             alone += asyncio.run(server.texts(streams))
+            floor_costs.append(sum(each_text(before, server.process.pid, streams)))
         medians = {}
         for way in ways:
             requests = [Request(str(n), (message,), {"seed": n}, 60) for n in range(streams)]
             before = cpu(os.getpid()), cpu(way.wrapper.process.pid)
-            seen = asyncio.run(ask(way, requests, streams))
-            costs[way.plane] += [
-                (cpu(os.getpid()) - before[0]) / streams / TOKENS * 1e6,
-                (cpu(way.wrapper.process.pid) - before[1]) / streams / TOKENS * 1e6,
-            ]
+            seen = asyncio.run(asked(way, requests, streams))
+            costs[way.plane] += each_text(before, way.wrapper.process.pid, streams)
             truth = asyncio.run(true_times(way.engine))
             late = []
             for seed, times in seen.items():
@@ -341,10 +368,23 @@ def lateness(ways: list[Way], rounds: int, streams: int) -> None:
     late = [[each / 1e6 for each in one] for one in alone]
     print(
         f"{streams} streams, floor: first text later than the server's by "
-        f"{quantiles([one[0] for one in late])} ms, all by {quantiles(sum(late, []))} ms"
+        f"{quantiles([one[0] for one in late])} ms, all by {quantiles(sum(late, []))} ms; "
+        f"CPU a text {statistics.median(floor_costs):.0f} us client and server"
     )
     spread = f"{min(differences):+.2f} to {max(differences):+.2f} over {rounds} rounds"
     print(f"   TTFT p50, gRPC - HTTP: {statistics.median(differences):+.3f} ms ({spread})")
+
+
+async def asked(way: Way, requests: list[Request], streams: int) -> dict[str, list[int]]:
+    """Ask by a client of its own."""
+    async with client_of(way) as client:
+        return await ask(client, requests, streams)
+
+
+def each_text(before: tuple[float, float], pid: int, streams: int) -> list[float]:
+    """CPU a text of this process and of that one since `before`, microseconds."""
+    now = cpu(os.getpid()), cpu(pid)
+    return [(a - b) / streams / TOKENS * 1e6 for a, b in zip(now, before, strict=True)]
 
 
 def quantiles(values: list[float]) -> str:

@@ -162,27 +162,24 @@ class Reply:
 
     def __init__(self, model: str, request_id: str) -> None:
         self._name = ModelInferResponse(model_name=model, id=request_id)
-        self._heads: dict[int, bytes] = {}
+        self._heads: dict[tuple[int, bool], bytes] = {}
 
     def head(self, status: int, headers: Mapping[str, str]) -> bytes:
         """The first response: HTTP's status and headers."""
         return _streamed(self._headed(status, headers))
 
-    def chunks(self, texts: Sequence[bytes]) -> bytes:
-        """A response with these chunks of JSON."""
-        count = len(texts)
-        head = self._heads.get(count)
+    def chunks(self, texts: Sequence[bytes], *, last: bool) -> bytes:
+        """A response with these chunks of JSON; the last one says so, and may have none."""
+        head = self._heads.get((len(texts), last))
         if head is None:
             whole = self._copied()
-            whole.outputs.add(name=RESPONSE, datatype="BYTES", shape=[count])
-            head = self._heads[count] = whole.SerializeToString()
-        return b"".join(_field(_INFER_RESPONSE, [head, *_raw(_RAW_OUTPUT, texts)]))
-
-    def final(self) -> bytes:
-        """The last response."""
-        whole = self._copied()
-        whole.parameters[FINAL].bool_param = True
-        return _streamed(whole)
+            if texts:
+                whole.outputs.add(name=RESPONSE, datatype="BYTES", shape=[len(texts)])
+            if last:
+                whole.parameters[FINAL].bool_param = True
+            head = self._heads[len(texts), last] = whole.SerializeToString()
+        raw = _raw(_RAW_OUTPUT, texts) if texts else []
+        return b"".join(_field(_INFER_RESPONSE, [head, *raw]))
 
     def error(self, status: int, message: str, body: str, headers: Mapping[str, str]) -> bytes:
         """The last response of a request that failed; `body` is OpenAI's JSON."""

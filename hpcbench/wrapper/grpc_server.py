@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import hpcbench
-from hpcbench.data_uri import uri_head
+from hpcbench.data_uri import PIECE_BYTES, uri_head
 from hpcbench.open_inference import chat
 from hpcbench.open_inference.chat import Chat, Malformed, Reply
 from hpcbench.open_inference.messages import (
@@ -60,7 +60,7 @@ WINDOW_BYTES = 2**22
 READ_BYTES = 2**20
 """Most that is read of a connection at once: an image in pieces of 8 KiB costs more."""
 
-_AT_ONCE = 3 * 2**18  # bytes encoded before other streams have their turn
+_PIECES_AT_ONCE = 16  # encoded before other streams have their turn
 _WRITTEN_AT_ONCE = 2**21  # bytes; a larger file is written in a thread
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -342,7 +342,7 @@ class _Whole(Exchange):
         super().__init__()
         self.reply, self.answer = Reply("", ""), b""
 
-    async def take(self, texts: Sequence[str]) -> None:
+    async def take(self, texts: Sequence[str], *, last: bool) -> None:
         self.answer = "".join(texts).encode()
 
     async def fail(self, body: bytes) -> None:
@@ -361,11 +361,8 @@ class _Pieces(Exchange):
     async def begin(self) -> None:
         await self._write(self.reply.head(self.status, self.headers))
 
-    async def take(self, texts: Sequence[str]) -> None:
-        await self._write(self.reply.chunks([text.encode() for text in texts]))
-
-    async def end(self) -> None:
-        await self._write(self.reply.final())
+    async def take(self, texts: Sequence[str], *, last: bool) -> None:
+        await self._write(self.reply.chunks([text.encode() for text in texts], last=last))
 
     async def fail(self, body: bytes) -> None:
         text = body.decode(errors="replace")
@@ -442,9 +439,10 @@ async def with_images(asked: Chat, images: _Images, *, streams: bool) -> bytes:
 
 async def _encoded(image: memoryview) -> AsyncIterator[bytes]:
     """Base64, in pieces between which other streams have their turn."""
-    for begin in range(0, len(image), _AT_ONCE):
-        yield base64.b64encode(image[begin : begin + _AT_ONCE])
-        await asyncio.sleep(0)
+    for number, begin in enumerate(range(0, len(image), PIECE_BYTES), 1):
+        yield base64.b64encode(image[begin : begin + PIECE_BYTES])
+        if number % _PIECES_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 def code_of(status: int) -> grpc.StatusCode:

@@ -160,8 +160,6 @@ class _Exchange:
                 await self._stream(answer)
             else:
                 await self._whole(answer)
-        self._meter.served += 1
-        await self.send({"type": "http.response.body", "body": b""})
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         """Forward; returns when the client has read enough that the buffer has space."""
@@ -176,11 +174,15 @@ class _Exchange:
     async def _stream(self, answer: aiohttp.ClientResponse) -> None:
         with_metrics = (b"x-metrics", b"1") in self._scope["headers"]
         await self._start(answer, None if with_metrics else answer.content_length)
-        blocks = self._with_metrics(answer) if with_metrics else answer.content.iter_any()
+        content = answer.content
+        blocks = self._with_metrics(answer) if with_metrics else content.iter_any()
         send, heard = self.send, self._heard
         async for block in blocks:
             heard(block)
+            if content.at_eof() and not with_metrics:  # then the rest of a block is still to come
+                return await self._end(block)
             await send({"type": "http.response.body", "body": block, "more_body": True})
+        return await self._end()
 
     async def _whole(self, answer: aiohttp.ClientResponse) -> None:
         blocks = []
@@ -194,7 +196,12 @@ class _Exchange:
         if json_type and answer.status == 200 and self._scope["path"] == CHAT:
             body = _spliced(body, self._metrics())
         await self._start(answer, len(body))
-        await self.send({"type": "http.response.body", "body": body, "more_body": True})
+        await self._end(body)
+
+    async def _end(self, block: bytes = b"") -> None:
+        """Forward the last block of a complete answer: its end does not need a message of its own."""
+        self._meter.served += 1
+        await self.send({"type": "http.response.body", "body": block})
 
     def _heard(self, block: bytes) -> None:
         """Count a block of the answer's body."""

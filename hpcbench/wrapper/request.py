@@ -20,7 +20,7 @@ log = logging.getLogger("hpcbench.wrapper")
 
 
 class Exchange:
-    """One request and its answer; a front says by the four methods at the end what it sends."""
+    """One request and its answer; a front says by the three methods at the end what it sends."""
 
     streams = False
     """Whether its answer may come in pieces."""
@@ -77,32 +77,28 @@ class Exchange:
                 self._events = EventParser() if kind.startswith("text/event-stream") else None
                 await self.begin()
             return
-        block = message["body"]
-        if self._events is None:
-            self._whole.append(block)
-        elif texts := [one for one in self._events.feed(block) if one != "[DONE]"]:
-            await self.take(texts)
-        if not message.get("more_body", False):
-            self._ended = True
-            await self._end()
-
-    async def _end(self) -> None:
-        whole = b"".join(self._whole)
-        if self.status >= 400:
-            await self.fail(whole)
+        block, last = message["body"], not message.get("more_body", False)
+        self._ended = last
+        if self._events is not None:
+            texts = [one for one in self._events.feed(block) if one != "[DONE]"]
+            if texts or last:
+                await self.take(texts, last=last)
             return
-        if whole:
-            await self.take([whole.decode(errors="replace")])
-        await self.end()
+        self._whole.append(block)
+        if last and self.status >= 400:
+            await self.fail(b"".join(self._whole))
+        elif last:
+            whole = b"".join(self._whole).decode(errors="replace")
+            await self.take([whole] if whole else [], last=True)
 
     async def begin(self) -> None:
         """The head of an answer is there."""
 
-    async def take(self, texts: Sequence[str]) -> None:
-        """Chunks of JSON came together; of an answer that is no stream, the whole of it."""
+    async def take(self, texts: Sequence[str], *, last: bool) -> None:
+        """Chunks of JSON came together; of an answer that is no stream, the whole of it.
 
-    async def end(self) -> None:
-        """The answer is complete."""
+        `last`: the answer is complete with them; then there may be none.
+        """
 
     async def fail(self, body: bytes) -> None:
         """The answer is an error in OpenAI's form, or in words of the engine."""

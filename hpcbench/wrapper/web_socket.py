@@ -118,12 +118,11 @@ class _Frames(Exchange):
         frame = {"id": self._name, "status": self.status, "headers": dict(self.headers)}
         await self._tell(frame)
 
-    async def take(self, texts: Sequence[str]) -> None:
+    async def take(self, texts: Sequence[str], *, last: bool) -> None:
         for text in texts:
             await self._tell({"id": self._name, "chunk": _json(text)})
-
-    async def end(self) -> None:
-        await self._tell({"id": self._name, "final": True})
+        if last:
+            await self._tell({"id": self._name, "final": True})
 
     async def fail(self, body: bytes) -> None:
         error = as_object(body).get("error") or {"message": message_of(body)}

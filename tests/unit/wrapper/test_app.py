@@ -530,6 +530,7 @@ class CutAnswer:
 
     def __init__(self, blocks: list[bytes]) -> None:
         self.blocks, self.content = blocks, self
+        self.left = len(blocks)
 
     def request(self, *how: Any, **more: Any) -> CutAnswer:
         return self
@@ -542,7 +543,11 @@ class CutAnswer:
 
     async def iter_any(self) -> AsyncIterator[bytes]:
         for block in self.blocks:
+            self.left -= 1
             yield block
+
+    def at_eof(self) -> bool:
+        return self.left == 0
 
 
 class Measured(CutAnswer):
@@ -605,6 +610,9 @@ class Breaking(CutAnswer):
         for block in self.blocks:
             yield block
         raise self.error
+
+    def at_eof(self) -> bool:
+        return False
 
 
 def exchanged(
@@ -706,6 +714,16 @@ def passed(blocks: list[bytes], headers: list[tuple[bytes, bytes]]) -> bytes:
 
     asyncio.run(journey())
     return b"".join(out)
+
+
+def test_the_end_of_a_stream_goes_with_its_last_block() -> None:
+    sent, supervisor, raised = exchanged(CutAnswer([b"data: 1\n\n", b"data: 2\n\n"]))
+    assert raised is None
+    assert [(one["body"], one.get("more_body", False)) for one in sent[1:]] == [
+        (b"data: 1\n\n", True),
+        (b"data: 2\n\n", False),
+    ]
+    assert supervisor.meter.served == 1
 
 
 LINES = st.sampled_from(
