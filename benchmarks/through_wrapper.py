@@ -14,6 +14,13 @@ pages (not with `--no-offline`). Figures depend on the machine and on what else 
 On a GPU no core is short, and the ratios many at a time are those of the wrapper: `--model` names one of true
 size there (`benchmarks/gpu/random_vlm.py FOLDER` makes one).
 
+For the ratio of two ways alone, `--ways` leaves out the others: each document, or round of few documents,
+then has its neighbour of the other way at once. `--pin` gives vLLM all cores but the last one, and client and
+wrapper that one, so that no process moves between them. Six minutes on two cores:
+
+    python benchmarks/through_wrapper.py --ways direct engine --pin --no-offline --docs 32 --rounds 20 \\
+        --many-rounds 150
+
     python benchmarks/through_wrapper.py [--vllm PYTHON] [--docs 64] [--rounds 3] [--at-once 32]
     python benchmarks/through_wrapper.py --gpus 1 --model FOLDER --vllm PYTHON --at-once 1 8 64 256
 """
@@ -96,8 +103,15 @@ asyncio.run(main())
 """
 """The least that a hop can do: bytes from one socket to the other."""
 
-ROUTES = (("direct", "engine"), ("proxied", "engine"))
-"""Ways of one client, to be compared."""
+WAYS = ("direct", "proxied", "engine", "bare", "copied")
+COMPARED = (
+    ("direct", "engine"),
+    ("proxied", "engine"),
+    ("proxied", "bare"),
+    ("copied", "bare"),
+    ("direct", "bare"),
+)
+"""Each way and the one that it is compared with."""
 
 Way = Callable[[Sequence[Request], int], Awaitable[None]]
 """Asks requests, so many at a time."""
@@ -114,6 +128,10 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--gpus", type=int, default=0)
     parser.add_argument("--no-offline", action="store_true")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument(
+        "--pin", action="store_true", help="vLLM and the clients to their own cores"
+    )
     args = parser.parse_args()
     pages = sorted(PAGES.glob("*.png"))
     timed, warm = pages[: args.docs], pages[-16:]
@@ -161,6 +179,15 @@ class Served(Wrapper):
         version = next((v for k, v in loaded["versions"].items() if k.startswith("vllm")), "?")
         print(f"vLLM {version} ready after {loaded['seconds']:.0f} s")
 
+    def pin(self) -> None:
+        """vLLM to all cores but the last one, this process and the wrapper to that one."""
+        *others, last = sorted(os.sched_getaffinity(0))
+        for pid in family(self.process.pid):
+            cores = others if pid in family(self.engine) else [last]
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), cores)
+        os.sched_setaffinity(0, [last])
+
     def cpu(self) -> dict[str, float]:
         """CPU seconds so far of this process, the wrapper, and the engine with all it started."""
         return {
@@ -196,12 +223,17 @@ async def measure(
             assert await direct.take("direct") == "direct"
             engine._connections._idle_seconds = IDLE_SECONDS  # vLLM closes idle ones after 5 s
             bodies = {one.sample_id: prepare(NAME, one)[0] for one in (*timed, *warm)}
+            if args.pin:
+                served.pin()
             clients = {"direct": direct, "proxied": proxied, "engine": engine}
+            loops = {"bare": session, "copied": copied}
+            clients = {name: one for name, one in clients.items() if name in args.ways}
+            loops = {name: one for name, one in loops.items() if name in args.ways}
             ways = {name: through(client) for name, client in clients.items()}
-            ways["bare"] = posted(session, bodies)
+            if "bare" in loops:
+                ways["bare"] = posted(session, bodies)
             for way in ways.values():
                 await way(warm, 4)
-            loops = {"bare": session, "copied": copied}
             texts = await one_at_a_time(clients, loops, timed, args.rounds)
             for at_once in args.at_once:
                 await many_at_a_time(served, ways, timed, args.many_rounds or args.rounds, at_once)
@@ -277,7 +309,7 @@ async def one_at_a_time(
     """Every page each way, the first way by turns; prints the ratios of pages a second."""
     walls: dict[str, list[float]] = {name: [] for name in (*clients, *loops)}
     texts = {}
-    prepared = [await clients["direct"].prepare(request) for request in timed]
+    prepared = [await next(iter(clients.values())).prepare(request) for request in timed]
     for number, one in enumerate(prepared * rounds):
         answers = {}
         for name in (list(walls) * 2)[number % len(walls) :][: len(walls)]:
@@ -291,21 +323,26 @@ async def one_at_a_time(
                 walls[name].append(time.perf_counter() - begin)
                 answers[name] = said(raw)
         assert len(set(answers.values())) == 1, answers
-        texts[one.request.sample_id] = answers["direct"]
-    count = len(walls["direct"])
+        texts[one.request.sample_id] = next(iter(answers.values()))
+    count = len(prepared) * rounds
     print(f"\none at a time, {count} pages each way, load {os.getloadavg()[0]:.1f}")
     for name, seconds in walls.items():
         print(
             f"  {name:<8} {count / sum(seconds):7.2f} pages/s   "
             f"median {statistics.median(seconds) * 1000:6.1f} ms a page"
         )
-    for one_way, other in (*ROUTES, ("proxied", "bare"), ("copied", "bare"), ("direct", "bare")):
+    for one_way, other in pairs_of(walls):
         added = [a - b for a, b in zip(walls[one_way], walls[other], strict=True)]
         print(
             f"{ratio_of(one_way, other, walls)}; "
             f"added to a page: median {statistics.median(added) * 1000:.2f} ms"
         )
     return texts
+
+
+def pairs_of(walls: dict[str, list[float]]) -> list[tuple[str, str]]:
+    """The pairs of ways to be compared, of those that were measured."""
+    return [pair for pair in COMPARED if set(pair) <= set(walls)]
 
 
 def ratio_of(one_way: str, other: str, walls: dict[str, list[float]]) -> str:
@@ -342,7 +379,7 @@ async def many_at_a_time(
     for name, processes in spent.items():
         shown = "".join(f" {processes[p] / count * 1000:8.2f}" for p in processes)
         print(f"  {name:<8} {count / sum(walls[name]):7.2f}{shown}")
-    for one_way, other in (*ROUTES, ("proxied", "bare"), ("direct", "bare")):
+    for one_way, other in pairs_of(walls):
         print(ratio_of(one_way, other, walls))
 
 

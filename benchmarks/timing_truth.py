@@ -14,9 +14,10 @@ in which it was late by more than 2 ms (p99) says that others took the machine's
 three times at most.
 
 CPU is that of each further text: what the same requests take with one text only is that of a request, and is
-printed beside it.
+printed beside it. A client that gets several texts in one block pays less for each: `block` says how many it
+got, and a longer `--gap` brings them one by one.
 
-    python benchmarks/timing_truth.py [--rounds 5] [--texts 75] [--streams 1 64]
+    python benchmarks/timing_truth.py [--rounds 5] [--texts 75] [--streams 1 64] [--gap 0.02]
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from hpcbench.inference.client_health import Health  # noqa: E402
 from hpcbench.inference.load_driver import drive  # noqa: E402
 from hpcbench.schema.records import Message, Request  # noqa: E402
 
-FIRST, GAP = 0.2, 0.02
+FIRST = 0.2
 QUIET_MS, TRIES = 2.0, 3
 
 Seen = dict[str, tuple[list[int], float | None]]
@@ -58,10 +59,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--texts", type=int, default=75)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 64])
+    parser.add_argument(
+        "--gap", type=float, default=0.02, help="seconds between texts (%(default)s)"
+    )
     args = parser.parse_args()
     rounds, texts = args.rounds, args.texts
     print(
-        f"first text after {FIRST} s, {texts} texts {GAP * 1e3:g} ms apart, {rounds} rounds, ",
+        f"first text after {FIRST} s, {texts} texts {args.gap * 1e3:g} ms apart, {rounds} rounds, ",
         end="",
     )
     print(f"load of the machine {os.getloadavg()[0]:.1f}")
@@ -70,11 +74,11 @@ def main() -> None:
     )
     print(
         f"{'streams':>8} {'pace':>8} {'client':>9} {'TTFT p50':>9} {'TTFT p99':>9} {'text p50':>9} "
-        f"{'text p99':>9} {'TPOT p99':>9} {'text':>5} {'request':>8} {'late p99':>9} {'lag p99':>8} "
-        f"{'quiet':>6}"
+        f"{'text p99':>9} {'TPOT p99':>9} {'text':>5} {'block':>5} {'request':>7} {'late p99':>9} "
+        f"{'lag p99':>8} {'quiet':>6}"
     )
     for in_step in (False, True):
-        with serving(in_step, texts) as socket, serving(in_step, 1) as short:
+        with serving(in_step, texts, args.gap) as socket, serving(in_step, 1, args.gap) as short:
             for streams in args.streams:
                 compare(socket, short, streams, in_step, rounds, texts)
 
@@ -99,19 +103,19 @@ def compare(socket: str, short: str, streams: int, in_step: bool, rounds: int, t
         print(
             f"{streams:>8} {pace:>8} {client:>9} {mid['ttft_p50']:>9.3f} {mid['ttft_p99']:>9.3f} "
             f"{mid['text_p50']:>9.3f} {mid['text_p99']:>9.3f} {mid['tpot_p99']:>9.4f} "
-            f"{mid['text']:>5.1f} {mid['request']:>8.0f} {mid['late_p99']:>9.3f} {mid['lag_p99']:>8.2f} "
-            f"{quiet:>4}/{len(CLIENTS) * rounds}",
+            f"{mid['text']:>5.1f} {mid['block']:>5.2f} {mid['request']:>7.0f} {mid['late_p99']:>9.3f} "
+            f"{mid['lag_p99']:>8.2f} {quiet:>4}/{len(CLIENTS) * rounds}",
             flush=True,
         )
 
 
 @contextmanager
-def serving(in_step: bool, texts: int) -> Iterator[str]:
+def serving(in_step: bool, texts: int, gap: float) -> Iterator[str]:
     """The server, while it is needed; gives its socket."""
     with tempfile.TemporaryDirectory(prefix="hb") as folder:
         socket = Path(folder) / "s"
         argv = [sys.executable, "-m", "tests.light_server", "--uds", str(socket)]
-        argv += ["--first", str(FIRST), "--gap", str(GAP), "--tokens", str(texts)]
+        argv += ["--first", str(FIRST), "--gap", str(gap), "--tokens", str(texts)]
         argv += ["--in-step"] if in_step else []
         with subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(ROOT)}) as server:
             try:
@@ -145,6 +149,7 @@ def measure(client: str, socket: str, streams: int) -> dict[str, float]:
         "late_p99": share(late, 0.99),
         "lag_p99": health.lag_ms(0.99) if health else float("nan"),
         "cpu": cpu / count * 1e6,
+        "block": len(text) / sum(len(set(ours)) for ours, _, _ in pairs),
     }
 
 

@@ -27,6 +27,8 @@ from tritonclient.grpc import aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 from hpcbench.inference.client import Client
+from hpcbench.registry.auto_stream_interval import with_number
+from hpcbench.schema.definitions import Model
 from hpcbench.schema.records import Message, Request
 from tests.campaign import first
 from tests.cluster.lab import Lab
@@ -183,7 +185,10 @@ def test_over_grpc_it_bears_512_streams_and_a_large_page_and_a_bad_key_and_its_o
 
 
 async def _hard_times(wrapper: Wrapper, path: Path, folder: Path) -> None:
-    options = {"enforce_eager": True, "max_num_seqs": 16, "stream_interval": 4}
+    given = {"enforce_eager": True, "max_num_seqs": 16, "stream_interval": "auto"}
+    model = Model(name="tiny", source=str(MODEL), engine="vllm", engine_options=given)
+    options = with_number(model, 128).engine_options
+    assert options["stream_interval"] == 4
     body = {"engine": VLLM, "model_path": str(MODEL), "model_name": "tiny", "dtype": "float32"}
     async with wrapper.control() as control:
         pid = (await control.loaded({**body, "options": options, "images": 1}))["pid"]
