@@ -654,16 +654,10 @@ def check_options(plugin: Any, options: Mapping[str, Any]) -> list[tuple[tuple[s
     """
     declared = getattr(plugin, "Options", None)
     if declared is not None and hasattr(declared, "model_validate"):
-        from pydantic import ValidationError
+        from hpcbench.schema.forms import checked  # a slow import
 
-        try:
-            declared.model_validate(dict(options))
-        except ValidationError as error:
-            return [
-                _option_problem(dict(one), _options_at(declared, one["loc"]))
-                for one in error.errors()
-            ]
-        return []
+        _, details = checked(declared, dict(options))
+        return [_option_problem(one, _options_at(declared, one["loc"])) for one in details]
     fielded = declared if is_dataclass(declared) else plugin if _is_metric(plugin) else None
     if not (isinstance(fielded, type) and is_dataclass(fielded)):
         return []

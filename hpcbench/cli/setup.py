@@ -337,8 +337,8 @@ def _with_line(path: Path, line: str, below_key: str = "slurm") -> bool:
         lines = [*text.rstrip("\n").split("\n"), f"{below_key}:", f"  {line}", ""]
     changed = "\n".join(lines)
     try:
-        Site.model_validate(yaml.safe_load(changed))
-    except ValueError:
+        validate(Site, parse(path, changed))
+    except UserError:
         return False
     write_atomic(path, changed)
     return True

@@ -17,13 +17,17 @@ from hpcbench import number_format as form
 from hpcbench import plugins
 from hpcbench.cli.ab import arms_of
 from hpcbench.cli.output import console, follow, print_json, say, table
+from hpcbench.cli.plan_names import named_plan, plan_called
 from hpcbench.cli.submit import prepared_once
 from hpcbench.comparison.tuning import AT_ONCE, CONCURRENCY, Duel, Knob, Settings, Value, search
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.interim import looks_at
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_atomic
+from hpcbench.registry.catalog import FOLDERS, Catalog
+from hpcbench.registry.settings import read_value
 from hpcbench.registry.starter import plan_text
+from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.submit.packages import load
 from hpcbench.submit.preview import read_only
@@ -114,19 +118,24 @@ class Duels:
 
 
 def _plan(arguments: argparse.Namespace, folder: Path) -> Path:
-    """The plan's file; of a model and a dataset, a plan of one run task."""
+    """The plan's file; of a model and a dataset, a plan of one run task.
+
+    Raises:
+        UserError: no plan answers to the word, or two do; a model without a dataset.
+    """
     path = Path(arguments.what)
-    if path.suffix in (".yaml", ".yml") or path.is_file():
-        if arguments.dataset or not path.is_file():
-            what = "--dataset belongs to a model's name" if arguments.dataset else "no such plan"
-            raise UserError(
-                Problem(what, str(path), remedy="name a plan, or a model with --dataset")
-            )
-        return path
     if not arguments.dataset:
+        if path.is_file():
+            return path
+        if named := named_plan(arguments.what, arguments.registry):
+            return named
+        if Catalog(arguments.registry).key(FOLDERS[Model], arguments.what) is not None:
+            what = f"model '{arguments.what}' needs a dataset"
+            raise UserError(what, remedy="--dataset NAME, or name a plan")
+        return plan_called(path, arguments.registry)
+    if path.suffix in (".yaml", ".yml"):
         raise UserError(
-            f"model '{arguments.what}' needs a dataset",
-            remedy="--dataset NAME, or name a plan's file",
+            Problem("--dataset belongs to a model's name", str(path), remedy="leave it out")
         )
     text = plan_text(
         "tune", ml_task=arguments.task, model=arguments.what, dataset=arguments.dataset
@@ -166,7 +175,7 @@ def _knobs(resolved: ResolvedPlan, tried: Sequence[str]) -> list[Knob]:
 def _said(text: str) -> Knob:
     """A knob of `--try PATH=V1,V2`; the plan's own value comes before all."""
     path, equals, values = text.partition("=")
-    found = yaml.safe_load(f"[{values}]") if equals and values else None
+    found = read_value(f"--try {text}", f"[{values}]") if equals and values else None
     if not found or not all(isinstance(one, str | int | float | bool) for one in found):
         remedy = "such as --try model.engine_options.max_num_seqs=64,128,256"
         raise UserError(f"--try {text}: PATH=VALUE,VALUE is expected", remedy=remedy)

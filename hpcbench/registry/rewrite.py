@@ -21,7 +21,7 @@ import yaml
 
 from hpcbench.errors import Problem, UserError
 from hpcbench.files.atomic import write_atomic
-from hpcbench.registry.source import Loc, Place, Source, parse, read
+from hpcbench.registry.source import Loader, Loc, Place, Source, parse, read
 from hpcbench.registry.upgrade import CURRENT, FOLDERS, upgrade
 from hpcbench.schema.definitions import KINDS
 
@@ -127,7 +127,7 @@ def in_todays_spelling(kind: str, path: Path, text: str) -> str:
 
 def _edited(path: Path, text: str, new: Source, wanted: Mapping[str, Any]) -> str:
     text = text if text.endswith("\n") else f"{text}\n"
-    root = yaml.compose(text, yaml.SafeLoader)
+    root = yaml.compose(text, Loader)
     assert isinstance(root, yaml.MappingNode)
     edits = _Edits(text, new, root)
     try:
@@ -359,7 +359,7 @@ def _place(node: yaml.Node) -> Place:
 
 
 def _plain(node: yaml.Node) -> Any:
-    loader = yaml.SafeLoader("")
+    loader = Loader("")
     try:
         return loader.construct_document(node)
     finally:

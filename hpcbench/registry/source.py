@@ -4,14 +4,16 @@ Useful alone: `read(path)` gives plain data with positions; `overlay(base, over)
 another; `validate(model, source)` turns pydantic's errors into
 `file.yaml:12:5: unknown key 'modle' (did you mean 'model'?)`.
 
-Definitions contain only JSON's types: text, numbers, true and false, lists, maps with text as keys. YAML's
-silent conversions of a bare date or of the word `no` are refused where they matter.
+Definitions contain only JSON's types: text, numbers, true and false, lists, maps with text as keys. What
+YAML 1.1 and 1.2 read as two different values is the text that was written (`Loader`), and `yes` or `true` is
+never the number 1.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,12 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from yaml.reader import ReaderError
 
 from hpcbench.errors import Problem, UserError, nearest
 from hpcbench.files.user import read_text
-from hpcbench.schema.forms import complaint
+from hpcbench.schema.forms import NUMBERS, checked, complaint
 
 MAX_BYTES = 1 << 20
 """Size limit of a definition; guards against a path to a data file."""
@@ -41,11 +43,38 @@ SHALLOW = 4096
 Loc = tuple[str | int, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
-_FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml where PyYAML was built with it: ten times as fast, but its messages are poorer."""
-
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = {"bool", "int", "float", "null"}
+_SURPRISES = {"int", "float", "timestamp"}
+_NUMBERS = {
+    f"{_TAG}int": r"[-+]?(?:0|[1-9][0-9]*|0x[0-9a-fA-F]+)",
+    f"{_TAG}float": r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+][0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+}
+"""Tag → the numbers that YAML 1.1 and 1.2 read alike."""
+
+
+class Loader(yaml.SafeLoader):
+    """PyYAML's loader without the surprises of YAML 1.1: these scalars are text.
+
+    A date; `12:30:00` (in YAML 1.1 the number 45,000); `010` (8); `1_000`; `0b11`. `yes`, `no`, `on` and
+    `off` stay true and false: documents of v0.2 use them.
+    """
+
+    yaml_implicit_resolvers = {
+        first: [(tag, form) for tag, form in forms if tag.rpartition(":")[2] not in _SURPRISES]
+        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+for _tag, _form in _NUMBERS.items():
+    Loader.add_implicit_resolver(_tag, re.compile(f"(?:{_form})$"), list("-+.0123456789"))
+
+
+class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """libyaml where PyYAML was built with it: ten times as fast, but its messages are poorer."""
+
+    yaml_implicit_resolvers = Loader.yaml_implicit_resolvers
 
 
 class Place(NamedTuple):
@@ -121,7 +150,7 @@ def parse(path: Path, text: str) -> Source:
     if len(text) > SHALLOW:
         _check_depth(path, text)
     try:
-        return _compose(path, text, _FAST)
+        return _compose(path, text, _FastLoader)
     except (yaml.YAMLError, RecursionError):
         return _compose_slowly(path, text)  # its message is better
 
@@ -161,19 +190,16 @@ def validate(model: type[ModelT], source: Source) -> ModelT:
     Raises:
         Unfit: every mistake in it, each at its line and column.
     """
-    try:
-        return model.model_validate(source.data)
-    except ValidationError as error:
-        details: list[dict[str, Any]] = [dict(detail) for detail in error.errors()]
-        typos = {
-            (*detail["loc"][:-1], _meant(model, detail))
-            for detail in details
-            if detail["type"] in _UNKNOWN
-        }
-        problems = [
-            _problem(model, source, detail) for detail in details if not _echo(detail, typos)
-        ]
-        raise Unfit(source, *dict.fromkeys(problems)) from error
+    found, details = checked(model, source.data)
+    if found is not None:
+        return found
+    typos = {
+        (*detail["loc"][:-1], _meant(model, detail))
+        for detail in details
+        if detail["type"] in _UNKNOWN
+    }
+    problems = [_problem(model, source, detail) for detail in details if not _echo(detail, typos)]
+    raise Unfit(source, *dict.fromkeys(problems))
 
 
 # --- reading ------------------------------------------------------------------------------------------
@@ -181,7 +207,7 @@ def validate(model: type[ModelT], source: Source) -> ModelT:
 
 def _check_depth(path: Path, text: str) -> None:
     """Refuse too deep nesting before any recursion; another function reports invalid YAML."""
-    for loader in (_FAST, yaml.SafeLoader):  # libyaml has its own limit, and names no place
+    for loader in (_FastLoader, Loader):  # libyaml has its own limit, and names no place
         with contextlib.suppress(yaml.YAMLError):
             if place := _too_deep(yaml.parse(text, Loader=loader)):
                 what = f"nested more than {MAX_DEPTH} levels deep"
@@ -223,7 +249,7 @@ def _compose(path: Path, text: str, loader_class: Any) -> Source:
 def _compose_slowly(path: Path, text: str) -> Source:
     """PyYAML's own parser, whose errors give the expected token and its place."""
     try:
-        return _compose(path, text, yaml.SafeLoader)
+        return _compose(path, text, Loader)
     except ReaderError as error:
         what = f"character U+{ord(text[error.position]):04X} is not allowed in YAML"
         raise UserError(
@@ -310,9 +336,9 @@ class _Reader:
         if isinstance(node, yaml.ScalarNode) and node.tag == f"{_TAG}str":
             return str(node.value)
         if isinstance(node, yaml.ScalarNode):
-            kind = node.tag.rpartition(":")[2]
+            kind = _KEYS.get(node.tag.rpartition(":")[2], _short(node.tag))
             self._wrong(
-                node, f"YAML reads the key {node.value!r:.40} as a {kind}", "put it in quotes"
+                node, f"YAML reads the key {node.value!r:.40} as {kind}", "put it in quotes"
             )
             return str(node.value)
         self._wrong(node, "a key must be one word, or text in quotes")
@@ -323,8 +349,6 @@ class _Reader:
         if tag == f"{_TAG}str":
             return node.value
         kind = tag.removeprefix(_TAG)
-        if kind == "timestamp":
-            return self._wrong(node, f"YAML reads {node.value!r:.40} as a date", "put it in quotes")
         if kind == "value":  # a bare `=`
             return node.value
         if kind not in _PLAIN:
@@ -332,7 +356,7 @@ class _Reader:
         try:
             return self.loader.construct_object(node)
         except (ValueError, LookupError, AttributeError, OverflowError, TypeError):
-            what = f"YAML cannot read {str(node.value)[:60]!r} as a {kind}"
+            what = f"YAML cannot read {str(node.value)[:60]!r} as {_KEYS[kind]}"
             return self._wrong(node, what, "put it in quotes")
 
     def _wrong(self, node: yaml.Node, message: str, remedy: str | None = None) -> None:
@@ -364,6 +388,8 @@ def _yaml_problem(path: Path, error: yaml.MarkedYAMLError) -> Problem:
     return Problem(what, str(path), line, column, remedy)
 
 
+_KEYS = {"bool": "true or false", "int": "a whole number", "float": "a number", "null": "null"}
+"""Type of YAML → its name for people."""
 _FLATTER = "look for an alias of itself, or an extra bracket"
 _NO_TAG = "remove the tag"
 _CURES = {
@@ -468,6 +494,8 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
             loc, f"{source.called(loc)}: YAML reads {_shown(given)} as a number", "put it in quotes"
         )
     remedy = _meant_choice(detail, given) if kind == "literal_error" else None
+    if kind in NUMBERS and isinstance(given, bool):
+        remedy = "write a number; YAML's yes, no, on and off are true and false"
     what = f"{source.called(loc)}: {complaint(detail)}, not {_shown(given)}"
     return source.problem(loc, what, remedy)
 
@@ -541,8 +569,8 @@ def _models_in(annotation: Any) -> list[Any]:
 
 
 def _shown(value: Any) -> str:
-    if value is None:
-        return "null"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     try:
         return f"{value!r:.60}"
     except ValueError:  # an integer of more digits than Python writes

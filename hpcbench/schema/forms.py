@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from hpcbench.schema.names import FLAT_NAME, NAME
 
@@ -48,6 +51,34 @@ KINDS: Mapping[str, str] = {
     "dataclass_type": "a map: {KEY: VALUE}",
 }
 """Type of a complaint of pydantic → what a value must be."""
+
+NUMBERS = ("int_type", "float_type")
+"""Types of complaints about what is no number at all."""
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def checked(model: type[ModelT], data: Any) -> tuple[ModelT | None, list[dict[str, Any]]]:
+    """Data as a model, or all that is wrong with them as `ValidationError.errors()` has it.
+
+    Pydantic takes true and false for 1 and 0. In a definition they never are: `parallelism: yes`.
+    """
+    found, wrong = None, list[dict[str, Any]]()
+    try:
+        found = model.model_validate(data)
+    except ValidationError as error:
+        wrong = [dict(one) for one in error.errors()]
+    try:
+        model.model_validate_json(json.dumps(data, default=str), strict=True)
+    except ValidationError as error:
+        wrong += [
+            dict(one)
+            for one in error.errors()
+            if isinstance(one["input"], bool) and one["type"] in NUMBERS
+        ]
+    except ValueError:  # a number of more digits than Python writes
+        pass
+    return (None if wrong else found), wrong
 
 
 def complaint(detail: Mapping[str, Any]) -> str:

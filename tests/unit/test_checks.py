@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, get_args, get_origin
 
 import pytest
+import yaml
+from pydantic import BaseModel
 
+from hpcbench.errors import UserError
 from hpcbench.planning import plan_work
 from hpcbench.plugins import PromptSpec
 from hpcbench.prompts import TemplatePrompt
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.resolve import load_plan, look
-from hpcbench.schema.definitions import KINDS
+from hpcbench.registry.source import Loc, parse, validate
+from hpcbench.schema.definitions import KINDS, LastJob
 from hpcbench.submit.sbatch import sbatch_text
 from tests.unit.registries import DEFINITIONS, PLAN, Files
 from tests.unit.small import measured
@@ -974,9 +980,15 @@ def test_an_unknown_version_is_refused_with_the_remedy(
         ("description: no\n", "p.yaml:8:14: description: YAML reads a bare yes, no, on, off, true or false "
          "as false (put the word in quotes)"),
         ("version: 1.10\n", "p.yaml:8:10: version: YAML reads 1.1 as a number (put it in quotes)"),
-        ("version: 2024-01-02\n", "p.yaml:8:10: YAML reads '2024-01-02' as a date (put it in quotes)"),
-        ("metadata: {on: 1}\n", "p.yaml:8:12: YAML reads the key 'on' as a bool (put it in quotes)"),
-        ("metadata: {1: 1}\n", "p.yaml:8:12: YAML reads the key '1' as a int (put it in quotes)"),
+        ("metadata: {on: 1}\n", "p.yaml:8:12: YAML reads the key 'on' as true or false (put it in quotes)"),
+        ("metadata: {1: 1}\n", "p.yaml:8:12: YAML reads the key '1' as a whole number (put it in quotes)"),
+        ("metadata: {~: 1}\n", "p.yaml:8:12: YAML reads the key '~' as null (put it in quotes)"),
+        ("max_resubmits: yes\n", "p.yaml:8:16: max_resubmits: must be a whole number, not true (write a "
+         "number; YAML's yes, no, on and off are true and false)"),
+        ("min_coverage: on\n", "p.yaml:8:15: min_coverage: must be a number, not true (write a number; "
+         "YAML's yes, no, on and off are true and false)"),
+        ("limit: 1:30\n", "p.yaml:8:8: limit: must be a whole number, not '1:30'"),
+        ("limit: 1e3\n", "p.yaml:8:8: limit: must be a whole number, not '1e3'"),
         ("metadata: {x: !!binary aGk=}\n", "p.yaml:8:15: a definition cannot contain !!binary (remove "
          "the tag)"),
         ("metadata: !mine {x: 1}\n", "p.yaml:8:11: a definition cannot contain !mine (remove the tag)"),
@@ -985,6 +997,58 @@ def test_an_unknown_version_is_refused_with_the_remedy(
 )  # fmt: skip
 def test_what_yaml_makes_of_a_word_is_reported(files: Files, text: str, reported: str) -> None:
     assert files.refusal(PLAN + text) == [reported]
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "expected"),
+    [
+        ("version: 2024-01-02\n", "version", "2024-01-02"),
+        ("version: 0e5\n", "version", "0e5"),
+        ("version: 1_000\n", "version", "1_000"),
+        ("limit: 1_000\n", "limit", 1000),
+        ("limit: 010\n", "limit", 10),  # 8 in YAML 1.1
+        ("limit: '20'\n", "limit", 20),
+        ("shard_minutes: 1e1\n", "shard_minutes", 10.0),
+        ("last_job: {time_limit: 12:30:00}\n", "last_job", LastJob(time_limit="12:30:00")),  # 45,000 there
+        ("metadata: {a: 010, b: 2024-01-02, c: 8:30, d: 0x1F, e: yes, 2024-01-02: f}\n", "metadata",
+         {"a": "010", "b": "2024-01-02", "c": "8:30", "d": 31, "e": True, "2024-01-02": "f"}),
+    ],
+)  # fmt: skip
+def test_what_versions_of_yaml_read_as_two_values_is_what_was_written(
+    files: Files, text: str, key: str, expected: object
+) -> None:
+    assert getattr(files.resolved(PLAN + text).plan, key) == expected
+
+
+def _numbers(model: type[BaseModel], loc: Loc = ()) -> Iterator[Loc]:
+    """Places of all fields that have a number and cannot be true; also in blocks below."""
+    for name, field in model.model_fields.items():
+        yield from _numbers_in(field.annotation, (*loc, name))
+
+
+def _numbers_in(annotation: Any, loc: Loc) -> Iterator[Loc]:
+    if annotation in (int, float):
+        yield loc
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield from _numbers(annotation, loc)
+    else:
+        of = get_origin(annotation)
+        inner: Loc = (0,) if of is tuple else ("k",) if of is Mapping else ()
+        for one in () if bool in get_args(annotation) else get_args(annotation):
+            yield from _numbers_in(one, (*loc, *inner))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_true_is_no_number_in_any_field(kind: str, tmp_path: Path) -> None:
+    for loc in _numbers(KINDS[kind]):
+        data: Any = True
+        for part in reversed(loc):
+            data = [data] if part == 0 else {part: data}
+        source = parse(tmp_path / "d.yaml", yaml.safe_dump({"name": "d", **data}))
+        with pytest.raises(UserError) as caught:
+            validate(KINDS[kind], source)
+        said = [str(one) for one in caught.value.problems if "number" in str(one)]
+        assert any("not true (write a number" in one for one in said), (loc, caught.value.problems)
 
 
 def test_every_kind_has_a_folder_and_a_resolved_plan_survives_json(files: Files) -> None:

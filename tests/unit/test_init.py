@@ -273,7 +273,7 @@ def test_slurms_client_without_a_cluster_is_one_line_with_both_ways_on(
     ("setting", "reported"),
     [
         ("slurm.acount=x", "unknown key 'acount' (did you mean 'account'?)"),
-        ("umask=027", "umask: YAML reads 23 as a number (put it in quotes)"),
+        ("umask=27", "umask: YAML reads 27 as a number (put it in quotes)"),
         ("slurm.options.array=1", "hpcbench sets sbatch's --array itself"),
         ("models/x:gpus=1", "init writes sites/default, not models/x"),
     ],

@@ -197,9 +197,18 @@ def test_a_key_laid_in_by_a_merge_is_reported_at_the_mapping_that_merges_it(tmp_
         ("just text", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
         (b"name: x\nfoo: \xff\n", "p.yaml:2:6: not UTF-8 (save it as UTF-8 text)"),
         ("name: a\nx: \x00\n", "p.yaml:2:4: character U+0000 is not allowed in YAML (remove it)"),
-        ("name: 2024-13-45\n", "p.yaml:1:7: YAML reads '2024-13-45' as a date (put it in quotes)"),
-        ("name: !!int x\n", "p.yaml:1:7: YAML cannot read 'x' as a int (put it in quotes)"),
-        ("name: !!bool x\n", "p.yaml:1:7: YAML cannot read 'x' as a bool (put it in quotes)"),
+        (
+            "name: !!timestamp x\n",
+            "p.yaml:1:7: a definition cannot contain !!timestamp (remove the tag)",
+        ),
+        (
+            "name: !!int x\n",
+            "p.yaml:1:7: YAML cannot read 'x' as a whole number (put it in quotes)",
+        ),
+        (
+            "name: !!bool x\n",
+            "p.yaml:1:7: YAML cannot read 'x' as true or false (put it in quotes)",
+        ),
         (
             "name: [\n",
             "p.yaml:2:1: expected the node content, but found '<stream end>' (close the bracket)",
@@ -262,7 +271,10 @@ def test_bombs_and_loops_end_at_once_as_a_mistake_with_a_place(tmp_path: Path, t
     [
         (ExperimentPlan, PLAN.replace("temperature: 0.0", "temperature: .inf")),
         (ExperimentPlan, PLAN.replace("memory_gb: 3", "memory_gb: .nan")),
-        (Model, DOCUMENTS["models/org/tiny.yaml"] + "engine_options: {since: 2024-01-01}\n"),
+        (
+            Model,
+            DOCUMENTS["models/org/tiny.yaml"] + "engine_options: {since: !!timestamp 2024-01-01}\n",
+        ),
         (Model, DOCUMENTS["models/org/tiny.yaml"] + "engine_options: {x: .nan}\n"),
         (Model, DOCUMENTS["models/org/tiny.yaml"] + "engine_options: {x: {1: 2}}\n"),
         (Dataset, DOCUMENTS["datasets/pages.yaml"] + "options: {x: !!set {a}}\n"),

@@ -11,6 +11,7 @@ from hpcbench.cli import tune
 from hpcbench.cli.main import main
 from hpcbench.comparison.tuning import Duel
 from hpcbench.registry.catalog import Catalog
+from hpcbench.registry.starter import plan_text
 from hpcbench.schema.definitions import Model
 from tests.unit.small import resolved, run_task
 
@@ -30,8 +31,11 @@ def test_the_engines_options_and_the_requests_in_flight_are_tried(
 @pytest.mark.parametrize(
     ("arguments", "reported"),
     [
-        (["tiny-vlm"], "model 'tiny-vlm' needs a dataset (--dataset NAME, or name a plan's file)"),
-        (["gone.yaml"], "gone.yaml: no such plan (name a plan, or a model with --dataset)"),
+        (["tiny-vlm"], "model 'tiny-vlm' needs a dataset (--dataset NAME, or name a plan)"),
+        (["Tiny-VLM"], "model 'Tiny-VLM' needs a dataset (--dataset NAME, or name a plan)"),
+        (["gone.yaml"], "gone.yaml: no such file"),
+        (["tiny-vlmm"], "tiny-vlmm: no such file, and no plan of this name"),
+        (["p.yaml", "--dataset", "demo_vqa"], "p.yaml: --dataset belongs to a model's name"),
         (
             ["tiny-vlm", "--dataset", "demo_vqa", "--try", "concurrency"],
             "PATH=VALUE,VALUE is expected",
@@ -43,6 +47,15 @@ def test_mistakes_are_one_line(
 ) -> None:
     assert main(["tune", *arguments]) == 2
     assert reported in capsys.readouterr().err
+
+
+def test_a_plan_is_found_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = plan_text("Быстрее 2026", ml_task="vqa", model="tiny-vlm", dataset="demo_vqa")
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments/faster.yaml").write_text(plan)
+    for named in (["быстрее 2026"], ["faster"], ["Tiny-VLM", "--dataset", "demo_vqa"]):
+        assert main(["tune", *named, "--registry", str(tmp_path), "--dry-run"]) == 0
+        assert BATCH in capsys.readouterr().out
 
 
 def test_the_overlay_has_the_options_and_their_evidence(

@@ -478,7 +478,9 @@ def _tune(verb: Verb) -> None:
         note="Each step is an experiment of two arms in turns on the same nodes, as `hpcbench ab` makes "
         "them, and ends as soon as one is faster.",
     )  # fmt: skip
-    tune.add_argument("what", metavar="model|plan", help="a model's name, or a plan of one model")
+    tune.add_argument(
+        "what", metavar="model|plan", help="a model's name, or a plan of one model by file or name"
+    )
     tune.add_argument("--dataset", metavar="NAME", help="dataset whose samples the model is asked")
     tune.add_argument("--task", metavar="NAME", default="vqa", help="ML task; default: %(default)s")
     tune.add_argument(
