@@ -264,9 +264,10 @@ def _dotted(loc: Loc) -> str:
 
 def lock_image(arguments: argparse.Namespace) -> int:
     """`hpcbench images lock NAME|REFERENCE`."""
-    from hpcbench.environments.oci import Reference, resolve
+    from hpcbench.environments.oci import resolve
     from hpcbench.registry.catalog import user_site
     from hpcbench.schema.definitions import Image, Site
+    from hpcbench.schema.image_reference import Reference
 
     insecure = (user_site() or Site(name="default")).container.insecure_registries
     given = arguments.image

@@ -29,10 +29,10 @@ from typing import Any
 
 from hpcbench.environments.credentials import login_for
 from hpcbench.environments.failures import recognise
-from hpcbench.environments.oci import Reference
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.process_identity import started
 from hpcbench.installed import install_hint
+from hpcbench.schema.image_reference import Reference
 
 SPEC = "HPCBENCH_DOCKER"
 GIVEN = "HPCBENCH_DOCKER_ENV_"

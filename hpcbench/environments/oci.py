@@ -15,12 +15,13 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from email.message import Message
 from typing import Any
 
 from hpcbench.environments.credentials import Login, login_for
-from hpcbench.errors import NO_NETWORK, EnvironmentFault, Problem, UserError, unreached
+from hpcbench.errors import NO_NETWORK, EnvironmentFault, unreached
+from hpcbench.schema.image_reference import Reference
 
 TIMEOUT = 30.0
 """Longest wait for one response of a registry, seconds."""
@@ -35,55 +36,6 @@ _ACCEPT = ", ".join(
 )
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Names of architectures in images, where they differ from the kernel's."""
-
-_REFERENCE = re.compile(
-    r"(?P<repository>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
-    r"(?::(?P<tag>\w[\w.-]{0,127}))?"
-    r"(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A parsed `docker://HOST/REPOSITORY:TAG@DIGEST`."""
-
-    host: str
-    """`HOST[:PORT]`; by default Docker Hub's."""
-    repository: str
-    """`group/name`."""
-    tag: str
-    """By default `latest`."""
-    digest: str | None
-    """`sha256:…` if the reference pins it."""
-
-    @classmethod
-    def parse(cls, text: str) -> Reference:
-        """Read `docker://…`.
-
-        Raises:
-            UserError: the reference is invalid.
-        """
-        rest = text.partition("://")[2]
-        host, slash, repository = rest.partition("/")
-        if not slash or not (set(host) & {".", ":"} or host == "localhost"):
-            host, repository = "docker.io", rest if slash else f"library/{rest}"
-        match = _REFERENCE.fullmatch(repository)
-        if match is None or not host:
-            raise UserError(
-                Problem(
-                    f"'{text}' is not an image reference",
-                    remedy="write docker://HOST/REPOSITORY:TAG, in lower case",
-                )
-            )
-        return cls(host, match["repository"], match["tag"] or "latest", match["digest"])
-
-    def at(self, digest: str) -> str:
-        """`HOST/REPOSITORY@DIGEST`, the form for a definition file."""
-        return f"{self.host}/{self.repository}@{digest}"
-
-    def __str__(self) -> str:
-        named = self.at(self.digest) if self.digest else f"{self.host}/{self.repository}:{self.tag}"
-        return f"docker://{named}"
 
 
 def download_size(reference: Reference, insecure: Sequence[str]) -> int:

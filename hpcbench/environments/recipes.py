@@ -24,8 +24,8 @@ from hpcbench.environments.dockerfile import (
     instructions,
     substituted,
 )
-from hpcbench.environments.oci import Reference
 from hpcbench.errors import Problem, UserError
+from hpcbench.schema.image_reference import Reference
 
 STAGING = "/.recipe"
 """Folder where %files puts copied files; %post moves each into its place at its instruction's turn."""

@@ -26,7 +26,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from hpcbench import plugins, secret
 from hpcbench.environments.inside import Bind, words
-from hpcbench.environments.oci import Reference, resolve
+from hpcbench.environments.oci import resolve
 from hpcbench.environments.runpod_api import CONSOLE, Api, ApiFault
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment import process_identity
@@ -34,6 +34,7 @@ from hpcbench.files.atomic import read_json, write_json
 from hpcbench.files.lease import boot_id
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.image_reference import Reference
 
 SPEC = "HPCBENCH_RUNPOD"
 """Variable with the runner's instructions."""

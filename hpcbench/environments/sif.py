@@ -24,12 +24,13 @@ from typing import IO, Any
 
 from hpcbench.data.progress import size_text
 from hpcbench.environments.failures import recognise
-from hpcbench.environments.oci import Reference, download_size
+from hpcbench.environments.oci import download_size
 from hpcbench.environments.packages import Probe, last_words, probed_once
 from hpcbench.environments.packages import probe as ask_python
 from hpcbench.environments.sources import LABEL, Source
 from hpcbench.errors import EnvironmentFault
 from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.image_reference import Reference
 
 Say = Callable[[str], None]
 """Receives progress messages, a line at a time."""

@@ -13,12 +13,13 @@ from pathlib import Path
 
 from hpcbench.environments.credentials import login_for
 from hpcbench.environments.images import file_digest
-from hpcbench.environments.oci import Reference, resolve
+from hpcbench.environments.oci import resolve
 from hpcbench.environments.recipes import Recipe, parse
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.hashing import hash_file
 from hpcbench.registry.paths import is_dockerfile
 from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.image_reference import Reference
 from hpcbench.unix_http import UnixConnection
 
 LABEL = "hpcbench.source.digest"

@@ -330,6 +330,12 @@ class Catalog:
             found: dict[str, list[Path]] = {}
             for rank, registry in enumerate(self.registries):
                 for path, name in _definitions(registry.folder, (kind, *OLD_FOLDERS.get(kind, ()))):
+                    if path.suffix == ".yml":
+                        remedy = f"rename it to {path.with_suffix('.yaml').name}"
+                        what = "a definition's file that does not end in .yaml is not read"
+                        unread = self._unread.setdefault(kind, [])
+                        unread.append(Problem(what, str(path), 1, 1, remedy))
+                        continue
                     found.setdefault(name, []).append(path)
                     self._ranks[path] = rank
             for path in self._texts:
@@ -363,7 +369,7 @@ def _definitions(registry: Path, folders: Sequence[str]) -> Iterator[tuple[Path,
             os.path.join(parent, file)  # noqa: PTH118 - thousands of files: Path would be most of the time
             for parent, _, files in os.walk(top)
             for file in files
-            if file.endswith(".yaml")
+            if file.endswith((".yaml", ".yml"))
         ]
         named = ((_key_of(path[len(top) + 1 :]), path) for path in found)
         for name, path in sorted(named, key=lambda one: (one[0], one[1].endswith(".dev.yaml"))):

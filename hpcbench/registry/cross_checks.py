@@ -29,6 +29,7 @@ from hpcbench.schema.definitions import (
     Definition,
     ExperimentPlan,
     Gate,
+    Generation,
     Image,
     Metric,
     MetricVersion,
@@ -155,11 +156,10 @@ class Checks:
         if not self.found.first("fits", metric.name, ml_task.name):
             return
         listed = {self.catalog.key("metrics", name) for name in ml_task.metrics}
+        if None in listed:
+            return  # a name in the list is unknown: it may be this one
         if listed and self.catalog.key("metrics", metric.name) not in listed:
-            self.found.say(
-                source, loc,
-                unknown("metric", metric.name, ml_task.metrics, of=f"ML task '{ml_task.name}'"),
-            )  # fmt: skip
+            self._not_listed("metric", metric.name, ml_task, ml_task.metrics, source, loc)
             return
         plugin = self.plugins.loaded("metrics", metric.plugin)
         accepts = getattr(plugin, "accepts", None)
@@ -290,17 +290,27 @@ class Checks:
             resolved.dataset.iterator,
             resolved.model.engine,
         )
-        if ml_task.engines and engine not in ml_task.engines:
-            what = unknown("engine", engine, ml_task.engines, of=f"ML task '{ml_task.name}'")
-            self.found.say(source, where("model"), what)
+        known = all(self.plugins.known("engines", one) for one in ml_task.engines)
+        if ml_task.engines and engine not in ml_task.engines and known:
+            self._not_listed("engine", engine, ml_task, ml_task.engines, source, where("model"))
         if ml_task.iterator not in (None, iterator):
             what = f"ML task '{ml_task.name}' is for datasets of iterator '{ml_task.iterator}'"
             self.found.say(source, where("dataset"), f"{what}, not '{iterator}'")
         allowed = {self.catalog.key("reports", name) for name in ml_task.reports}
-        for index, name in enumerate(resolved.task.reports if allowed else ()):
+        for index, name in enumerate(
+            resolved.task.reports if allowed and None not in allowed else ()
+        ):
             if self.catalog.key("reports", name) not in allowed:
-                what = unknown("report", name, ml_task.reports, of=f"ML task '{ml_task.name}'")
-                self.found.say(source, (*where("reports"), index), what)
+                loc = (*where("reports"), index)
+                self._not_listed("report", name, ml_task, ml_task.reports, source, loc)
+
+    def _not_listed(
+        self, kind: str, name: str, ml_task: MLTask, listed: Sequence[str], source: Source, loc: Loc
+    ) -> None:
+        """Report a known name that an ML task's own list does not have."""
+        what = f"ML task '{ml_task.name}' lists {', '.join(listed)} and no {kind} '{name}'"
+        file = self.catalog.get_with_source(MLTask, ml_task.name)[1].path
+        self.found.say(source, loc, what, f"name one of these, or add it to the list in {file}")
 
     def _own_module(self, resolved: ResolvedRunTask, source: Source, where: Where) -> None:
         """Check that nothing is asked of an ML task's own module that it cannot give."""
@@ -341,7 +351,8 @@ class Checks:
         for name in task.generation.extra:
             at = (*where("generation"), "extra", name)
             if name not in known:
-                what = unknown("generation setting", name, known, of=f"engine '{model.engine}'")
+                settings = [*known, *Generation.model_fields]
+                what = unknown("generation setting", name, settings, of=f"engine '{model.engine}'")
                 new = getattr(engine, "renamed", {}).get(name)
                 self.found.say(source, at, what, f"its new name is `{new}`" if new else None)
             elif name in needs and options.get(needs[name]) is not True:
@@ -493,6 +504,10 @@ class Checks:
             if not self.catalog.files("metrics", name):
                 what = unknown("metric", name, self.catalog.names("metrics"))
                 self.found.say(source, ("metrics", index), what)
+        for index, name in enumerate(ml_task.engines):
+            if not self.plugins.known("engines", name):
+                what = unknown(plugins.called("engines"), name, plugins.available("engines"))
+                self.found.say(source, ("engines", index), what)
         for index, name in enumerate(ml_task.default_metrics):
             known = ml_task.metrics or self.catalog.names("metrics")
             if self.catalog.key("metrics", name) not in {

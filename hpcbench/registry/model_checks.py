@@ -17,6 +17,7 @@ from hpcbench.registry.plugin_checks import Findings, PluginChecks, failed
 from hpcbench.registry.resource_shapes import model_findings
 from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.definitions import Dataset, Model
+from hpcbench.schema.image_reference import Reference
 
 TRANSPORTS = ("docker", "oras", "oci", "oci-archive", "docker-archive", "docker-daemon")
 """Possible prefixes of an image reference that are not the name of an environment's plugin."""
@@ -142,6 +143,12 @@ class ModelChecks:
         scheme, colon, _ = image.partition(":")
         if colon and scheme not in TRANSPORTS:
             self.plugins.plugin("environments", scheme, source, loc)
+        if image.startswith("docker://"):
+            try:
+                Reference.parse(image)
+            except UserError as error:
+                self.found.say(source, loc, error.problems[0].message, error.problems[0].remedy)
+                return
         if self.plugins.prod and image.startswith("docker://") and "@sha256:" not in image:
             self.found.say(
                 source, loc, f"image {image} is not locked: a tag can move",

@@ -208,11 +208,19 @@ class PluginChecks:
                     f"a wheel is a requirement: {{type: requirement, line: \"NAME @ file://{origin.path}\"}}",
                 )  # fmt: skip
             elif not Path(origin.path).is_dir():
-                self.found.say(source, (*loc, "path"), f"no such folder: {origin.path}")
+                self.found.say(
+                    source, (*loc, "path"), f"no such folder: {origin.path}",
+                    f"a path is relative to the folder of this file, {source.path.parent}",
+                )  # fmt: skip
             elif self.prod:
                 self.found.say(
                     source, loc, f"package '{package.name}' is a local folder, which can change",
                     "name a git tag or a version, or set RUN_MODE=dev",
+                )  # fmt: skip
+            elif not (Path(origin.path) / "pyproject.toml").is_file():
+                self.found.say(
+                    source, (*loc, "path"), f"no package: {origin.path} has no pyproject.toml",
+                    "name the folder that has it, or add it",
                 )  # fmt: skip
         elif origin.type == "git":
             self.found.references(origin.url, source, (*loc, "url"))

@@ -679,7 +679,8 @@ class _Resolver:
             names = {dataset.language: names[dataset.language]}
         if not names and ml_task.module is not None:
             return {"en": Prompt(name="none", user="")}
-        if not names:
+        plugin, checks = ml_task.plugin, self.checks.plugins
+        if not names and (checks.known("tasks", plugin) or checks.loaded("tasks", plugin)):
             loc = where("name")
             self.problems.append(
                 source.problem(
@@ -724,7 +725,8 @@ class _Resolver:
             if any(one.name == metric.name and one != metric for one in found):
                 what = f"two metrics would have the column '{metric.name}'"
                 self.problems.append(source.problem(place, what, "rename one of the definitions"))
-            found.append(metric)
+            if metric not in found:
+                found.append(metric)
         return first_scores(found)
 
     def _reports(

@@ -15,7 +15,7 @@ import contextlib
 import copy
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
@@ -185,12 +185,14 @@ class Unfit(UserError):
 
 
 def validate(model: type[ModelT], source: Source) -> ModelT:
-    """Validate the data as a definition.
+    """Validate the data as a definition; a key without a value is as if it were not there.
 
     Raises:
         Unfit: every mistake in it, each at its line and column.
     """
     found, details = checked(model, source.data)
+    if found is None and (empty := list(_empty(model, source, details))):
+        found, details = checked(model, _without(source.data, empty))
     if found is not None:
         return found
     typos = {
@@ -473,6 +475,25 @@ def _own(source: Source, place: Place) -> Place:
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
+def _empty(
+    model: type[BaseModel], source: Source, details: Iterable[Mapping[str, Any]]
+) -> Iterator[Loc]:
+    """Places of keys without a value, where their field must have one."""
+    for detail in details:
+        loc = _known_loc(source, detail["loc"])
+        known = loc[-1:] == detail["loc"][-1:] and loc[-1] in _fields(model, detail["loc"][:-1])
+        if known and detail["input"] is None:
+            yield loc
+
+
+def _without(data: Any, places: Iterable[Loc]) -> Any:
+    """A copy of the data without some keys."""
+    kept = copy.deepcopy(data)
+    for loc in places:
+        _at(kept, loc[:-1]).pop(loc[-1], None)
+    return kept
+
+
 def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> Problem:
     loc = _known_loc(source, detail["loc"])
     kind, last, given = detail["type"], str(detail["loc"][-1]), detail["input"]
@@ -491,12 +512,12 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
         return source.problem(loc, f"{source.called(loc)}: {what}", "put the word in quotes")
     if kind == "string_type" and isinstance(given, (int, float)):
         return source.problem(
-            loc, f"{source.called(loc)}: YAML reads {_shown(given)} as a number", "put it in quotes"
+            loc, f"{source.called(loc)}: YAML reads {shown(given)} as a number", "put it in quotes"
         )
     remedy = _meant_choice(detail, given) if kind == "literal_error" else None
     if kind in NUMBERS and isinstance(given, bool):
         remedy = "write a number; YAML's yes, no, on and off are true and false"
-    what = f"{source.called(loc)}: {complaint(detail)}, not {_shown(given)}"
+    what = f"{source.called(loc)}: {complaint(detail)}, not {shown(given)}"
     return source.problem(loc, what, remedy)
 
 
@@ -568,7 +589,8 @@ def _models_in(annotation: Any) -> list[Any]:
     return [model for argument in get_args(annotation) for model in _models_in(argument)]
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value in a message, as YAML writes it where Python differs."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     try:

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from hpcbench import plugins
 from hpcbench.errors import Problem, UserError, nearest, unknown
-from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.definitions import KINDS
+from hpcbench.registry.source import Loc, Source, shown
+from hpcbench.schema.definitions import KINDS, Generation
 
 ValueT = TypeVar("ValueT")
 
@@ -98,7 +98,7 @@ def upgrade(kind: str, source: Source) -> Source:
         raise UserError(
             source.problem(
                 ("schema_version",),
-                f"this hpcbench does not know schema_version {version!r:.40}",
+                f"this hpcbench does not know schema_version {shown(version)}",
                 remedy,
             )
         )
@@ -247,10 +247,12 @@ class _Translation:
             return
         self.move((*at, "type"), (*loc, "iterator"))
         self._iterator((*loc, "iterator"))
-        fields = [one for one in self._list((*at, "required_fields")) if one not in _PARTS]
-        if fields:
-            self.get(loc).setdefault("sample_fields", fields)
-        self.drop((*at, "required_fields"))
+        wanted: Loc = (*at, "required_fields")
+        if self._is_list(wanted):
+            fields = [one for one in self.get(wanted) if one not in _PARTS]
+            if fields:
+                self.get(loc).setdefault("sample_fields", fields)
+            self.drop(wanted)
         self._rest(at, "write `type` and `required_fields`")
 
     def _run_task(self, loc: Loc) -> None:
@@ -267,6 +269,11 @@ class _Translation:
         for old, new in _RENAMED["models"].items():
             self.move((*at, old), (*at, new))
         self.move((*at, "params"), (*loc, "generation"))
+        generation = self.get((*loc, "generation"))
+        if isinstance(generation, dict):
+            for key in [one for one in generation if one not in Generation.model_fields]:
+                generation.setdefault("extra", {})
+                self.move((*loc, "generation", key), (*loc, "generation", "extra", key))
         self._engine_and_image(at)
 
     def _model_definition(self, loc: Loc) -> None:
@@ -395,7 +402,7 @@ class _Translation:
                     self.say((*loc, "backend"), f"there is no backend {one['backend']!r:.40}",
                              "write a definition in metrics/ for it, and its name here")  # fmt: skip
                 if version is None and "version" in one:
-                    self.say((*loc, "version"), f"{one['version']!r:.40} is no version of a metric here",
+                    self.say((*loc, "version"), f"{shown(one['version'])} is no version of a metric here",
                              "leave it out, or write a whole number: `version: 1`")  # fmt: skip
                 for key in one.keys() - {"name", "backend", "version"}:
                     self.say((*loc, key), f"a metric in a list has no '{key}'",
@@ -439,16 +446,21 @@ class _Translation:
     def _ours(self, kind: str, at: Loc, further: Mapping[str, str] | None = None) -> str | None:
         """Put the plugin's name for a class of v0.2; other values stay."""
         path = self._text(at)
-        if path is None or not path.startswith(_OWN_MODULES):
+        if path is None or path in plugins.available(kind):
+            return path
+        bare = path.isidentifier()
+        if not bare and not path.startswith(_OWN_MODULES):
             return path
         known = {**{name: name for name in plugins.available(kind)}, **(further or {})}
         for part in reversed(re.split(r"[.:]", path)):
             word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", part).lower()
             word = re.sub(r"_?(metric|report|generator|dataset|iterator)s?$", "", word)
-            for tried in (word, METRICS.get(word, word), *word.split("_")):
+            for tried in (word, METRICS.get(word, word), *(() if bare else word.split("_"))):
                 if tried in known:
                     self.put(at, known[tried])
                     return known[tried]
+        if bare:
+            return path
         what = plugins.called(kind)
         self.say(at, f"hpcbench has no {what} for v0.2's '{path}'",
                  f"write the name of one: {', '.join(list(plugins.available(kind))[:8])}, …")  # fmt: skip
@@ -509,7 +521,7 @@ class _Translation:
     def extend(self, old: Loc, new: Loc) -> None:
         """Append a list to another one, with its positions."""
         added = self.get(old)
-        if not isinstance(added, list):
+        if not self._is_list(old):
             return
         if not isinstance(self.get(new), list):
             self.move(old, new)
@@ -524,10 +536,20 @@ class _Translation:
     def _is_map(self, at: Loc, form: str) -> bool:
         """Whether there is a map; another value is refused."""
         value = self.get(at)
-        if self.has(at) and not isinstance(value, dict):
-            self.say(at, f"{at[-1]}: must be a map: {form}, not {value!r:.60}")
+        if value is not None and not isinstance(value, dict):
+            self.say(at, f"{at[-1]}: must be a map: {form}, not {shown(value)}")
+        if not isinstance(value, dict):
             self.drop(at)
         return isinstance(value, dict)
+
+    def _is_list(self, at: Loc) -> bool:
+        """Whether there is a list; another value is refused."""
+        value = self.get(at)
+        if value is not None and not isinstance(value, list):
+            self.say(at, f"{at[-1]}: must be a list: [A, B], not {shown(value)}")
+        if not isinstance(value, list):
+            self.drop(at)
+        return isinstance(value, list)
 
     def _rest(self, at: Loc, remedy: str) -> None:
         """Refuse all that is left of a map, and remove the map."""

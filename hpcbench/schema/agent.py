@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Discriminator, Field, JsonValue, Tag, model_validator
 
-from hpcbench.schema.shared_types import Part
+from hpcbench.schema.shared_types import Part, name_or
 
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 """Name of a tool in a model's calls."""
@@ -79,7 +79,7 @@ class ToolEntry(Part):
 
 ToolChoice = Annotated[
     Annotated[ToolName, Tag("name")] | Annotated[ToolEntry, Tag("tool")],
-    Discriminator(lambda entry: "name" if isinstance(entry, str) else "tool"),
+    name_or("tool"),
 ]
 """A tool by name, or written out."""
 

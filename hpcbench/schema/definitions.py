@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    model_validator,
+)
 
 from hpcbench.schema.agent import AgentChoice
 from hpcbench.schema.judge import Judge
 from hpcbench.schema.names import FLAT_NAME, LONGEST, NAME
 from hpcbench.schema.records import FieldMap, PromptEntry, PromptExample
-from hpcbench.schema.shared_types import STRICT, TimeLimit
+from hpcbench.schema.shared_types import STRICT, TimeLimit, name_or
 from hpcbench.schema.shared_types import LastJob as LastJob
 from hpcbench.schema.shared_types import Part as Part
 from hpcbench.schema.shared_types import Resources as Resources
@@ -133,9 +141,19 @@ class Package(Definition):
         return not self.provides or bool(set(self.provides) - {"engines"})
 
 
+def _no_place(text: str) -> str:
+    if text.startswith((".", "/", "~", "-")) or ("://" in text and " @ " not in text):
+        raise ValueError(
+            "must be a package's name or a requirement such as `torch>=2.4`; write a folder as "
+            "{name: NAME, source: {type: local, path: FOLDER}} and an address as NAME @ URL"
+        )
+    return text
+
+
 PackageEntry = Annotated[
-    Annotated[Name, Tag("name")] | Annotated[Package, Tag("package")],
-    Discriminator(lambda entry: "name" if isinstance(entry, str) else "package"),
+    Annotated[Name, BeforeValidator(_no_place, json_schema_input_type=Name), Tag("name")]
+    | Annotated[Package, Tag("package")],
+    name_or("package"),
 ]
 """A package by name or requirement, or written out."""
 
@@ -167,7 +185,7 @@ class Prompt(Definition):
 
 PromptChoice = Annotated[
     Annotated[Name, Tag("name")] | Annotated[Prompt, Tag("prompt")],
-    Discriminator(lambda entry: "name" if isinstance(entry, str) else "prompt"),
+    name_or("prompt"),
 ]
 """A prompt by name, or written out."""
 
@@ -633,7 +651,7 @@ class ModelChoice(Part):
 
 ModelEntry = Annotated[
     Annotated[Name, Tag("name")] | Annotated[ModelChoice, Tag("choice")],
-    Discriminator(lambda entry: "name" if isinstance(entry, str) else "choice"),
+    name_or("choice"),
 ]
 """A model by name, or with changes."""
 
@@ -719,7 +737,7 @@ class MetricVersion(Part):
 
 MetricEntry = Annotated[
     Annotated[Name, Tag("name")] | Annotated[MetricVersion, Tag("version")],
-    Discriminator(lambda entry: "name" if isinstance(entry, str) else "version"),
+    name_or("version"),
 ]
 """A metric by name, or one version of it."""
 
@@ -822,7 +840,7 @@ class RunTask(Definition, RunTaskSettings):
 
 RunTaskEntry = Annotated[
     Annotated[Name, Tag("name")] | Annotated[RunTask, Tag("run task")],
-    Discriminator(lambda entry: "name" if isinstance(entry, str) else "run task"),
+    name_or("run task"),
 ]
 """A run task by name, or written out inside a plan."""
 

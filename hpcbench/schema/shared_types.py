@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 
 
 def _some_time(text: str) -> str:
@@ -28,6 +29,11 @@ class Part(BaseModel):
     """A nested block of a definition."""
 
     model_config = STRICT
+
+
+def name_or(tag: str) -> Discriminator:
+    """Chooses between a name and what is written out, a map; anything else is meant as a name."""
+    return Discriminator(lambda entry: tag if isinstance(entry, Mapping | BaseModel) else "name")
 
 
 class LastJob(Part):

@@ -922,7 +922,7 @@ custom_packages:
 
 
 def test_a_run_task_of_v02_is_valid_as_it_is(files: Files) -> None:
-    (files.registry / "mine").mkdir()
+    files.write("mine/pyproject.toml", "")
     files.write("runs/snils.yaml", V02_RUN)
     files.write("tasks/vqa.yaml",
                 "name: vqa\nentry_point: hpcbench.tasks.vqa.Vqa\nsupported_metrics: [anls]\n"
@@ -961,7 +961,7 @@ def test_todays_form_is_held_to_todays_words(files: Files) -> None:
     [
         ("7", "this hpcbench does not know schema_version 7 (install a newer hpcbench-vlm)"),
         ("'one'", "this hpcbench does not know schema_version 'one' (write 1, or"),
-        ("true", "this hpcbench does not know schema_version True"),
+        ("true", "this hpcbench does not know schema_version true"),
     ],
 )
 def test_an_unknown_version_is_refused_with_the_remedy(

@@ -157,7 +157,8 @@ def test_an_unknown_key_of_one_of_several_forms_is_answered_with_keys_of_that_fo
          "number, not 'two'"),
         ("max_tokens: 96", "max_tokens: -1",
          "p.yaml:11:30: run_tasks.0.generation.max_tokens: must be greater than 0, not -1"),
-        ("  - shared", "  - 7", "p.yaml:24:5: run_tasks.2: must be a map: {KEY: VALUE}, not 7"),
+        ("  - shared", "  - 7", "p.yaml:24:5: run_tasks.2: YAML reads 7 as a number (put it in "
+         "quotes)"),
         ("  - shared", "  - ../shared", "p.yaml:24:5: run_tasks.2: must be one line of text without \\, "
          "with no space at its ends and none of . / ~ @ + - first, not '../shared'"),
         ("seed: 7", "name: again", "p.yaml:25:1: key 'name' occurs twice (remove one of them)"),
@@ -524,7 +525,8 @@ def test_a_list_of_metrics_narrows_an_ml_task(tmp_path: Path, registry: Path) ->
         registry, "ml_tasks/vqa.yaml", "name: vqa\nplugin: vqa\nmetrics: [anls, CER]\nprompt: ask\n"
     )
     assert refusal(tmp_path, registry, PLAN.replace("[anls]", "[Anls, cer, wer]")) == [
-        "p.yaml:21:26: unknown metric 'wer' of ML task 'vqa' (there are: CER, anls)"
+        "p.yaml:21:26: ML task 'vqa' lists anls, CER and no metric 'wer' (name one of these, or add it to "
+        "the list in registry/ml_tasks/vqa.yaml)"
     ]
 
 

@@ -63,7 +63,7 @@ def test_any_form_of_answers_takes_them_unless_a_list_narrows(files: Files) -> N
     files.write("ml_tasks/mine.yaml", "name: mine\nplugin: vqa\nmetrics: [anls]\n")
     text = PLAN.replace("ml_task: vqa", "ml_task: mine") + "    metrics: [ttft_p50]\n"
     (reported,) = files.refusal(text)
-    assert reported.startswith("p.yaml:8:15: unknown metric 'ttft_p50' of ML task 'mine'")
+    assert reported.startswith("p.yaml:8:15: ML task 'mine' lists anls and no metric 'ttft_p50'")
 
 
 def test_no_image_scores_them(files: Files) -> None:

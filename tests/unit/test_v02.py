@@ -178,6 +178,14 @@ def test_the_same_file_in_an_old_and_a_new_folder_is_two_definitions(tmp_path: P
         ("ml_tasks", "name: T\nentry_point: vqa", {"plugin": "vqa", "sample_fields": ["question"]}),
         ("models", "name: M\nframework: vLLM\ndocker_image: a/b:1",
          {"engine": "vllm", "image": "docker://a/b:1", "source": "hf://M"}),
+        ("run_tasks", "name: R\nmodel: {name: M, params: {top_k: 5, temperature: 0, min_p: 0.1}}",
+         {"model": {"name": "M"}, "generation": {"temperature": 0, "extra": {"top_k": 5, "min_p": 0.1}}}),
+        ("datasets", "name: D\ntype: VQADataset\npath: d", {"iterator": "v01"}),
+        ("datasets", "name: D\ntype: vqa\npath: d", {"iterator": "v01"}),
+        ("datasets", "name: D\ntype: my_vqa\npath: d", {"iterator": "my_vqa"}),
+        ("metrics", "name: M\nclass_path: CERMetric", {"plugin": "cer"}),
+        ("ml_tasks", "name: T\nentry_point: vqa\nenvironment:\ndataset_interface: ~\ncustom_packages:",
+         {"plugin": "vqa", "iterator": None}),
         ("experiments", "name: E\ntasks: [a, {name: b, model: {name: M, framework: vllm}}]",
          {"run_tasks": ["a", {"name": "b", "model": {"name": "M", "engine": "vllm"}}]}),
     ],
@@ -235,6 +243,10 @@ def test_a_plan_is_found_by_its_name_and_two_of_one_name_are_an_error(
          "x.yaml:2:1: prompt_config: unknown key 'users' (there are: fixed_prompt,"),
         ("packages", "name: P\nsource: {type: pypi, name: p}\ninstall_args: {no_deps: true}",
          "x.yaml:3:16: hpcbench does not install packages with 'no_deps' (remove it"),
+        ("ml_tasks", "name: T\nentry_point: vqa\ndataset_interface: {required_fields: question}",
+         "x.yaml:3:21: required_fields: must be a list: [A, B], not 'question'"),
+        ("ml_tasks", "name: T\nentry_point: vqa\ncustom_packages: ./mine",
+         "x.yaml:3:1: custom_packages: must be a list: [A, B], not './mine'"),
         ("packages", "name: P\nsource: '???'", "x.yaml:2:1: '???' is no source of a package"),
         ("metrics", "name: M\nclass_path: vlmhyperbench.metrics.Oracle",
          "x.yaml:2:1: hpcbench has no metric plugin for v0.2's 'vlmhyperbench.metrics.Oracle'"),
@@ -297,6 +309,26 @@ RUN_TASK = (
         ("run_tasks/other.yaml", f"{RUN_TASK}custom_packages: [{{name: x, source: {{svn: {{url: a}}}}}}]\n",
          "6:37: custom_packages.0.source: 'type' must be 'local', 'git', 'pypi', 'requirement', not "
          "{'url': 'a', 'type': 'svn'}"),
+        ("ml_tasks/vqa.yaml", "name: VQA\nentry_point: tasks.vqa\nsupported_metrics: [anlss, cer]\n",
+         "3:21: unknown metric 'anlss' (did you mean 'anls'?)"),
+        ("ml_tasks/vqa.yaml", "name: VQA\nentry_point: tasks.vqa\nsupported_frameworks: [vlm]\n",
+         "3:24: unknown engine plugin 'vlm' (did you mean 'vllm'?)"),
+        ("ml_tasks/vqa.yaml", "name: VQA\nentry_point: 'python -m vqa'\n",
+         "2:14: unknown task plugin 'python -m vqa' (there are: classification, judge, kie, ocr, vqa)"),
+        ("ml_tasks/vqa.yaml", "name: VQA\nentry_point: tasks.vqa\nrequired_packages: [./mine]\n",
+         "3:21: required_packages.0: must be a package's name or a requirement such as `torch>=2.4`; write a "
+         "folder as {name: NAME, source: {type: local, path: FOLDER}} and an address as NAME @ URL, not "
+         "'./mine'"),
+        ("run_tasks/other.yaml", RUN_TASK.replace("vllm}", "vllm, params: {temprature: 1}}"),
+         "3:66: unknown generation setting 'temprature' of engine 'vllm' (did you mean 'temperature'?)"),
+        ("run_tasks/other.yaml", RUN_TASK.replace("vllm}", "vllm, docker_image: 'A/b:1'}"),
+         "3:59: 'docker://A/b:1' is not an image reference (write docker://HOST/REPOSITORY:TAG, in lower "
+         "case)"),
+        ("run_tasks/other.yaml", RUN_TASK.replace("[anls, cer]", "[anls, wer]"),
+         "5:17: ML task 'VQA' lists anls, cer and no metric 'wer' (name one of these, or add it to the list "
+         "in {registry}/ml_tasks/vqa.yaml)"),
+        ("experiments/benchmark_2025.yaml", "name: B\ntasks: [5]\n",
+         "2:9: tasks.0: YAML reads 5 as a number (put it in quotes)"),
         ("run_tasks/other.yaml", f"{RUN_TASK}prompt_config: {{user_prompt: '{{{{ question'}}\n",
          "6:16: the prompt is not a valid Jinja2 template: unexpected end of template, expected 'end of "
          "print statement'."),
@@ -326,6 +358,58 @@ def test_a_file_that_is_no_yaml_is_named_beside_the_name_that_it_may_have(tmp_pa
     assert unread.startswith(f"{registry}/run_tasks/other.yaml:2:1: a tab cannot indent YAML")
 
 
+def test_a_file_with_another_ending_is_named_beside_the_name_that_it_may_have(
+    tmp_path: Path,
+) -> None:
+    registry = v02_registry(tmp_path)
+    (registry / "run_tasks/other.yaml").rename(registry / "run_tasks/other.yml")
+    with pytest.raises(UserError) as caught:
+        load_plan(registry / "experiments/benchmark_2025.yaml")
+    missing, unread = map(str, caught.value.problems)
+    assert "unknown run task 'llava_docvqa_ru'" in missing
+    assert unread == (
+        f"{registry}/run_tasks/other.yml:1:1: a definition's file that does not end in .yaml is not read "
+        "(rename it to other.yaml)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ml_tasks/vqa.yaml", "name: VQA\ndescription: ~\nentry_point: vqa\nrequired_packages:\nmetadata:\n"),
+        ("run_tasks/other.yaml", RUN_TASK.replace("[anls, cer]", "") + "reports:\ncustom_packages:\n"),
+        ("run_tasks/other.yaml", RUN_TASK.replace("vllm}", "vllm, engine_params: , env: ~}")),
+        ("run_tasks/other.yaml", RUN_TASK.replace("[anls, cer]", "[anls, ANLS, cer]")),
+        ("experiments/benchmark_2025.yaml", "parallelism:\ntasks: [llava_docvqa_ru]\nname: 2025-11-29\n"),
+        ("experiments/benchmark_2025.yaml", "%YAML 1.2\n---\nname: B \t#\ntasks: [QWEN_docvqa_RU]\n...\n"),
+        ("experiments/benchmark_2025.yaml", '\ufeff{"name": "文档 🚀",\r\n "tasks": ["other"]}\r\n'),
+        ("experiments/benchmark_2025.yaml",
+         "tasks:\n- &a {name: x, ml_task: vqa, model: Qwen2-VL, dataset: docvqa_ru}\n- {<<: *a, name: y}\n"
+         "name: B\n"),
+    ],
+)  # fmt: skip
+def test_a_key_without_a_value_and_any_order_or_notation_is_read(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    registry = v02_registry(tmp_path)
+    (registry / name).write_bytes(text.encode())
+    found = load_plan(registry / "experiments/benchmark_2025.yaml", [registry])
+    assert len(found.run_tasks) in (1, 2)
+    for one in found.run_tasks:
+        names = [metric.name for metric in one.metrics]
+        assert len(names) == len(set(names)) > 0
+
+
+def test_a_key_of_a_map_without_a_value_is_refused(tmp_path: Path) -> None:
+    registry = v02_registry(tmp_path)
+    write(registry, "run_tasks/other.yaml", RUN_TASK.replace("vllm}", "vllm, env: {HOME: }}"))
+    with pytest.raises(UserError) as caught:
+        load_plan(registry / "experiments/benchmark_2025.yaml")
+    (problem,) = map(str, caught.value.problems)
+    assert problem.startswith(f"{registry}/run_tasks/other.yaml:3:")
+    assert "model.env.HOME: must be text, not null" in problem
+
+
 def test_what_a_definition_narrows_is_checked(tmp_path: Path) -> None:
     registry = v02_registry(tmp_path)
     write(registry, "ml_tasks/vqa.yaml",
@@ -339,13 +423,14 @@ def test_what_a_definition_narrows_is_checked(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         load_plan(registry / "experiments/benchmark_2025.yaml", [registry])
     reported = [str(one).removeprefix(f"{registry}/run_tasks/") for one in caught.value.problems]
+    add = f"(name one of these, or add it to the list in {registry}/ml_tasks/vqa.yaml)"
     assert reported == [
-        "qwen_vqa.yaml:3:8: unknown engine 'vllm' of ML task 'VQA' (there are: sglang)",
+        f"qwen_vqa.yaml:3:8: ML task 'VQA' lists sglang and no engine 'vllm' {add}",
         "qwen_vqa.yaml:4:10: ML task 'VQA' is for datasets of iterator 'coco', not 'v01'",
-        "qwen_vqa.yaml:6:17: unknown report 'pdf' of ML task 'VQA' (there are: html)",
-        "other.yaml:3:8: unknown engine 'vllm' of ML task 'VQA' (there are: sglang)",
+        f"qwen_vqa.yaml:6:17: ML task 'VQA' lists html and no report 'pdf' {add}",
+        f"other.yaml:3:8: ML task 'VQA' lists sglang and no engine 'vllm' {add}",
         "other.yaml:4:10: ML task 'VQA' is for datasets of iterator 'coco', not 'v01'",
-        "other.yaml:5:11: unknown metric 'cer' of ML task 'VQA' (there are: anls)",
+        f"other.yaml:5:11: ML task 'VQA' lists anls and no metric 'cer' {add}",
     ]
 
 

@@ -13,10 +13,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcbench.environments.oci import Reference
 from hpcbench.environments.recipes import Recipe, parse
 from hpcbench.errors import UserError
 from hpcbench.schema.definitions import Image
+from hpcbench.schema.image_reference import Reference
 from tests.recipe_lint import lint
 
 ROOT = Path(__file__).parents[3]

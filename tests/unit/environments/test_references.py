@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.environments.oci import Reference, download_size, resolve
+from hpcbench.environments.oci import download_size, resolve
 from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.schema.image_reference import Reference
 from tests.help_examples import example
 
 DIGEST = "sha256:" + "ab" * 32
