@@ -58,7 +58,7 @@ class Loader(yaml.SafeLoader):
     """PyYAML's loader without the surprises of YAML 1.1: these scalars are text.
 
     A date; `12:30:00` (in YAML 1.1 the number 45,000); `010` (8); `1_000`; `0b11`. `yes`, `no`, `on` and
-    `off` stay true and false: documents of v0.2 use them.
+    `off` stay true and false: definitions of v0.2 use them.
     """
 
     yaml_implicit_resolvers = {

@@ -61,6 +61,11 @@ class Desk:
         found: dict[str, Any] = json.loads(file.read_text())["run_tasks"]["vqa"]
         return found
 
+    def client_bound(self, experiment: str) -> bool:
+        """Whether its client was too slow for figures of the engine."""
+        file = self.folder / "home" / "experiments" / experiment / "performance.json"
+        return not json.loads(file.read_text())["run_tasks"]["vqa"]["valid"]
+
     @property
     def experiments(self) -> list[str]:
         """Ids of the experiments, the oldest first."""
@@ -118,10 +123,13 @@ def test_an_old_plan_is_scored_by_group(desk: Desk) -> None:
 def test_two_runs_are_compared_and_judged_and_reused_answers_have_no_times(desk: Desk) -> None:
     desk.run("submit", "plan.yaml", "--fresh", "--wait")
     one, other = desk.experiments
-    found = json.loads(desk.run("compare", one, other, "--metric", "ttft_p50", "--json"))
-    (row,) = found["candidates"][0]["compared"]
-    assert row["metric"] == "ttft_p50" and row["unit"] == "ms" and not row["paired"]
-    assert row["comparison"]["interval"]["low"] < row["comparison"]["interval"]["high"]
+    words = ("compare", one, other, "--metric", "ttft_p50", "--json")
+    if desk.client_bound(one) or desk.client_bound(other):  # a machine that much else runs on
+        assert "client was too slow: the times are not the engine's" in desk.run(*words, code=2)
+    else:
+        (row,) = json.loads(desk.run(*words))["candidates"][0]["compared"]
+        assert row["metric"] == "ttft_p50" and row["unit"] == "ms" and not row["paired"]
+        assert row["comparison"]["interval"]["low"] < row["comparison"]["interval"]["high"]
     (desk.folder / "gate.yaml").write_text(
         "schema_version: 1\nname: strict\nmetrics: {ttft_p50: {absolute: 1.0e+6}, energy: {absolute: 1}}\n"
     )
