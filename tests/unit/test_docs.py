@@ -153,6 +153,18 @@ def test_every_command_of_readme_tutorial_and_how_to_runs_or_says_why_not() -> N
     assert "docs/pictures/report.png" in text
 
 
+def test_every_picture_is_one_that_the_script_takes_of_the_demo() -> None:
+    script = (ROOT / "recipes/pictures.py").read_text(encoding="utf-8")
+    taken = set(re.findall(r'yield "([\w-]+)"|"([\w-]+)\.png"', script))
+    shown = {
+        Path(picture).stem
+        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+        for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    }
+    assert shown == {one or other for one, other in taken}
+    assert shown == {path.stem for path in (ROOT / "docs/pictures").iterdir()}
+
+
 def guides() -> list[Path]:
     """Pages of the site's first three tabs that no test types through: those beside tutorial and how-to."""
     lines = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
