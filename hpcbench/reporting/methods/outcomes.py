@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hpcbench import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS, outcomes_in_words
 from hpcbench.experiment.outcome import outcome
+from hpcbench.experiment.reused import Reused, reused_of
 from hpcbench.experiment.view.evaluated import Scores
 from hpcbench.reporting.blocks import Text
 from hpcbench.reporting.methods.facts import Facts, Missing, Said, joined
@@ -20,10 +21,24 @@ def outcomes(facts: Facts) -> Iterator[Said]:
         yield Missing("How the experiment ended: it has no outcome yet.")
     elif ended.state != "done":
         yield Text(f"The experiment is {ended.state}{ended.why}.")
-    yield from facts.grouped({name: joined(_counts(table)) for name, table in facts.scores.items()})
+    reused = (reused_of(facts.experiment) or Reused()).run_tasks
+    counts = {
+        name: joined([*_counts(table), _taken_over(reused.get(name, {}))])
+        for name, table in facts.scores.items()
+    }
+    yield from facts.grouped(counts)
     yield Text(
         "Definitions: " + "; ".join(f"{name}: {text}" for name, text in DEFINITIONS.items()) + "."
     )
+
+
+def _taken_over(experiments: Mapping[str, int]) -> str:
+    """How many answers are of earlier experiments, and of which."""
+    if not experiments:
+        return ""
+    named = ", ".join(f"{name}: {count:,}" for name, count in sorted(experiments.items()))
+    count = sum(experiments.values())
+    return f"{count:,} of the answers are of earlier experiments, to the same requests ({named})"
 
 
 def _counts(table: Scores) -> Iterator[str]:

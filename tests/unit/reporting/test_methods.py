@@ -17,6 +17,7 @@ import pytest
 from hpcbench import plugins
 from hpcbench.cli.main import main
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.reused import Reused
 from hpcbench.files.atomic import write_json
 from hpcbench.metrics.citations import CITATIONS
 from hpcbench.reporting.methods import Methods, latex, markdown, methods, to_json
@@ -250,6 +251,21 @@ def test_failures_and_how_they_count_are_reported_for_each_policy(tmp_path: Path
     assert "2 asked: 1 responded, 1 failed" in text
     assert "failed samples count as the worst value of the metric" in text
     assert "failed samples are left out" in text
+
+
+def test_answers_of_earlier_experiments_are_counted_and_their_experiments_named(
+    tmp_path: Path,
+) -> None:
+    here = unpack(tmp_path)[WHOLE]
+    before = section(methods(here), "outcomes")
+    assert before and "earlier" not in before
+    run_task = here.resolved.run_tasks[0].name
+    Reused({run_task: {"20261128-0403-demo-dgzx": 3, "20261127-0403-demo-abcd": 1}}).write(here)
+    after = section(methods(here), "outcomes")
+    assert (
+        "4 of the answers are of earlier experiments, to the same requests "
+        "(20261127-0403-demo-abcd: 1, 20261128-0403-demo-dgzx: 3)"
+    ) in after
 
 
 def test_a_gate_and_its_margins_are_part_of_the_statistics(tmp_path: Path) -> None:
