@@ -272,7 +272,7 @@ def _lines() -> Iterator[str]:
         yield "| column | type | meaning |"
         yield "|---|---|---|"
         for one in columns:
-            note = " Only with `--columns`." if one.asked else ""
+            note = "; only with `--columns`" if one.asked else ""
             yield f"| `{one.name}` | {one.kind} | {one.meaning}{note} |"
         yield ""
 

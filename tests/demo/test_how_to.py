@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.demo.reader import typed
-from tests.pages import blocks
+from tests.pages import blocks, missing, shown
 from tests.unit.earlier import CUT, unpack
 from tests.unit.interchange import kits
 from tests.unit.interchange.test_v01_answers import answers, config, data_dirs
@@ -100,7 +100,13 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_its_commands_run_and_its_definitions_are_valid(
     page: Path, reader: Path, request: pytest.FixtureRequest
 ) -> None:
+    printed: dict[str, str] = {}
     for block in blocks(page):
+        if block.language == "text":
+            for command, lines in shown(block):
+                wrong = missing(lines, printed[command])
+                assert wrong is None, f"{command}: {wrong}\n{printed[command]}"
+            continue
         if block.language == "yaml":
             if block.file:
                 folder = "registries" if "/" in block.file else ""
@@ -117,6 +123,6 @@ def test_its_commands_run_and_its_definitions_are_valid(
             THINGS[block.value](reader)
         more = dict([block.value.split("=")]) if block.note == "env" else {}
         for line in block.text.splitlines():
-            typed(reader, line, **more)
+            printed[line] = typed(reader, line, **more)
     if (reader / "registries").exists():
         typed(reader, "hpcbench validate --registry registries", RUN_MODE="dev")
