@@ -49,7 +49,7 @@ def main(home: str, experiment: str) -> None:
         page.goto(portal.link())
         page.wait_for_timeout(2000)  # it signs in
         for name in portal_pages(page, portal, first, second):
-            page.wait_for_timeout(500)  # the page has begun to load
+            page.wait_for_timeout(500)  # the page starts to load
             expect(page.locator("div[role=status][aria-label]")).to_have_count(0, timeout=120_000)
             page.wait_for_timeout(5000)  # images come, figures are drawn
             page.screenshot(path=PLACE / f"{name}.png")

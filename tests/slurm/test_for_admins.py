@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import pwd
 import re
 import shutil
 import stat
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ class Calls:
 
     def __init__(self, drill: Drill) -> None:
         self.log = drill.folder / "calls"
+        self.log.touch()
         folder = drill.folder / "counted"
         folder.mkdir()
         for name in SLURMS:
@@ -35,34 +38,101 @@ class Calls:
                 f'exec {real} "$@"\n'
             )
             path.chmod(0o755)
-        self.log.touch()
         for path in (folder, self.log):
             shutil.chown(path, "hpcuser")
         drill.environ["PATH"] = f"{folder}:{drill.environ['PATH']}"
         self.seen = 0
 
-    def new(self) -> Counter[str]:
-        """Calls since the last look on the login node, by command."""
+    def new(self) -> list[str]:
+        """Calls on the login node since the last look: command and arguments."""
         lines = self.log.read_text().splitlines()
         new, self.seen = lines[self.seen :], len(lines)
-        return Counter(line.split()[1] for line in new if line.startswith("login "))
+        return [line.removeprefix("login ") for line in new if line.startswith("login ")]
 
     def of_job(self, job: str) -> list[str]:
         """Calls of a job, or of all tasks of an array."""
         return [line for line in self.log.read_text().splitlines() if line.startswith(f"{job} ")]
 
 
+def counted(calls: list[str]) -> Counter[str]:
+    """How often each command was called."""
+    return Counter(call.partition(" ")[0] for call in calls)
+
+
+def test_slurm_is_asked_as_rarely_as_the_page_says(drill: Drill) -> None:
+    calls = Calls(drill)
+    drill.run("init", "--force")
+    asked = counted([call for call in calls.new() if "--test-only" not in call])
+    assert asked == {"sacctmgr": 2, "scontrol": 2, "sinfo": 1}
+    plan = drill.plan(shard_size=4)
+    drill.run("submit", plan, "--registry", drill.folder / "registry", "--dry-run")
+    assert calls.new() == []
+    drill.run("submit", plan, "--registry", drill.folder / "registry", "--estimate")
+    assert all("--test-only" in call for call in calls.new())
+    assert drill.known() == []
+
+    drill.script(answer_ms=[1500, 1500])
+    run = drill.submit(plan)
+    until(lambda: run.answered() > 2 and len(run.workers_at()) == 2, "both at work")
+    calls.new()
+    begin = time.monotonic()
+    for _ in range(3):
+        run.status()
+        run.screen()
+    asked_for = [call for call in calls.new() if call.startswith("squeue")]
+    mine = [call for call in asked_for if "--states=PENDING" not in call]
+    assert len(mine) <= 1 + (time.monotonic() - begin) // 30
+    assert len(asked_for) - len(mine) <= 1
+    arrays = {str(job.id).partition("_")[0] for job in run.workers_at()}
+    assert arrays
+    assert [call for array in arrays for call in calls.of_job(array)] == []
+    drill.script(answer_ms=[1, 3])
+    run.wait()
+
+
+def test_nothing_runs_listens_or_needs_root_beyond_what_the_page_says(drill: Drill) -> None:
+    drill.script(answer_ms=[1500, 1500])
+    run = drill.submit(drill.plan(shard_size=4))
+    until(lambda: run.answered() > 2 and len(run.workers_at()) == 2, "both at work")
+    user = str(pwd.getpwnam("hpcuser").pw_uid)
+    seen = 0
+    for process, in_job in processes(drill):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            status = (process / "status").read_text()
+            command = (process / "cmdline").read_bytes()
+            addresses = listening(process)
+            assert in_job, command
+            assert set(re.findall(r"^Uid:\s+(.*)$", status, re.MULTILINE)[0].split()) == {user}
+            assert re.findall(r"^CapEff:\s+(\w+)$", status, re.MULTILINE) == ["0" * 16]
+            assert addresses == [], command
+            seen += 1
+    assert seen >= 6, "two workers, each with a wrapper and an engine"
+    files_while_working(run)
+    drill.script(answer_ms=[1, 3])
+    run.wait()
+    until(lambda: not list(processes(drill)), "the last process to end")
+    assert stat.S_IMODE(run.path.stat().st_mode) == 0o750
+    folder = run.path / "shards" / "numbers"
+    assert [path.name for path in folder.iterdir()] == ["folded.jsonl"]
+
+
 def processes(drill: Drill) -> Iterator[tuple[Path, bool]]:
-    """Her processes, and whether each is in a job."""
+    """Her processes with all that they started, and whether each is in a job."""
     mine = f"HPCBENCH_HOME={drill.home}".encode()
+    parents, found = dict[str, str](), dict[str, bool]()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
+            with contextlib.suppress(OSError):
+                parents[entry.name] = (entry / "stat").read_text().rpartition(") ")[2].split()[1]
                 words = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if mine in words:
-                yield entry, any(word.startswith(b"SLURM_JOB_ID=") for word in words)
+                if mine in words:
+                    found[entry.name] = any(word.startswith(b"SLURM_JOB_ID=") for word in words)
+    for name in parents:
+        above: str | None = name
+        while above is not None and above not in found:
+            above = parents.get(above)
+        if above is not None:
+            yield Path("/proc", name), found[above]
 
 
 def listening(process: Path) -> list[str]:
@@ -79,67 +149,14 @@ def listening(process: Path) -> list[str]:
     return [row[1] for row in rows if row[3] == "0A" and row[9] in sockets]
 
 
-def test_slurm_is_asked_as_rarely_as_the_page_says(drill: Drill) -> None:
-    calls = Calls(drill)
-    drill.run("init", "--force")
-    assert calls.new() == {"sacctmgr": 2, "scontrol": 2, "sinfo": 1}
-    plan = drill.plan(shard_size=4)
-    drill.run("submit", plan, "--registry", drill.folder / "registry", "--dry-run")
-    assert calls.new() == {}
-    drill.run("submit", plan, "--registry", drill.folder / "registry", "--estimate")
-    assert set(calls.new()) == {"sbatch"}
-    assert drill.slurm("squeue", "--noheader", "--me", "--name=drill") == ""
-
-    drill.script(answer_ms=[1500, 1500])
-    run = drill.submit(plan)
-    until(lambda: run.answered() > 2 and len(run.workers_at()) == 2, "both at work")
-    calls.new()
-    for _ in range(4):
-        run.status()
-        run.screen()
-    assert calls.new()["squeue"] <= 1
-    groups = {str(job.id).partition("_")[0] for job in run.workers_at()}
-    assert [call for group in groups for call in calls.of_job(group)] == []
-    drill.script(answer_ms=[1, 3])
-    run.wait()
-
-
-def test_nothing_runs_listens_or_needs_root_beyond_what_the_page_says(drill: Drill) -> None:
-    drill.script(answer_ms=[1500, 1500])
-    plan = drill.plan(shard_size=4, stages=["inference", "evaluation", "reporting"])
-    run = drill.submit(plan)
-    until(lambda: run.answered() > 2 and len(run.workers_at()) == 2, "both at work")
-    user = pwd.getpwnam("hpcuser").pw_uid
-    found = list(processes(drill))
-    assert found
-    for process, in_job in found:
-        if not process.exists():
-            continue
-        assert in_job, (process / "cmdline").read_bytes()
-        status = (process / "status").read_text()
-        assert set(re.findall(r"^Uid:\s+(.*)$", status, re.MULTILINE)[0].split()) == {str(user)}
-        assert re.findall(r"^CapEff:\s+(\w+)$", status, re.MULTILINE) == ["0000000000000000"]
-        assert listening(process) == []
-    files_while_working(run)
-    drill.script(answer_ms=[1, 3])
-    run.wait()
-    until(lambda: not list(processes(drill)), "the last process to end")
-    assert stat.S_IMODE(run.path.stat().st_mode) == 0o750
-    folder = run.path / "shards" / "numbers"
-    assert [path.name for path in folder.iterdir()] == ["folded.jsonl"]
-
-
 def files_while_working(run: Run) -> None:
     """Two files for each shard and attempt, four for each worker, four small ones for each job."""
     attempts = Counter(
-        path.name.split(".")[0] + path.name.split(".")[1]
-        for path in run.path.glob("shards/numbers/*")
+        path.name.rsplit(".", 2)[0] for path in run.path.glob("shards/numbers/*.jsonl")
     )
-    assert attempts and max(attempts.values()) <= 2
-    workers = Counter(
-        path.name.partition(".")[2].split("-")[0] for path in run.path.glob("workers/*")
-    )
-    assert len(run.workers_at()) == 2
-    assert sum(workers.values()) <= 4 * 2, [path.name for path in run.path.glob("workers/*")]
+    assert attempts
+    assert max(attempts.values()) <= 2
+    workers = [path.name for path in run.path.glob("workers/*")]
+    assert len(workers) <= 4 * 2, workers
     jobs = [path.name for path in run.path.glob("jobs/*")]
-    assert len(jobs) <= 4 * 3 + 2, jobs
+    assert len(jobs) <= 4 * 3 + 1, jobs  # two tasks of the array, the last job, and seal.json
