@@ -305,7 +305,7 @@ def _remember_gpus(found: NodeGpus, site: Site) -> None:
             print(f"{path}: container: {line}")
         else:
             print(f"write `{line}` below `container:` of the site profile")
-    partition = site.slurm.partitions.get(site.slurm.partition or "")
+    partition = site.slurm.partition_of()
     if partition is None or partition.gpu_memory_gb or found.memory_gb is None:
         return
     kinds = list(partition.gpus or {"gpu": 0})

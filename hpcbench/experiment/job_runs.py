@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.event_log import EventLog, event
+from hpcbench.experiment.event_log import LAST_WORDS, EventLog, event
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.archive import is_folded
-from hpcbench.files.atomic import create_exclusive
+from hpcbench.files.atomic import create_exclusive, read_lines
 from hpcbench.schema.records import RECORD_VERSION
 
 
@@ -40,4 +41,22 @@ def begin_run(
             if not is_folded(path):
                 return owner, EventLog(path)
             path.unlink(missing_ok=True)
+        owner = replace(owner, restart=owner.restart + 1)
+
+
+def living_run(experiment: Experiment, name: str, owner: Owner) -> Path | None:
+    """The events file of a process that has begun its run and not written its last event; None: none is.
+
+    Args:
+        experiment: the experiment.
+        name: group of the worker, or name of the process.
+        owner: its owner, as Slurm gives it; `begin_run` may have given it a later restart number.
+    """
+    while True:
+        path = experiment.worker_events(name, owner.id)
+        events = list(read_lines(path))
+        if not events and not is_folded(path):
+            return None
+        if events and (events[0].get("owner") or {}).get("pid") == owner.pid:
+            return None if events[-1].get("event") in LAST_WORDS else path
         owner = replace(owner, restart=owner.restart + 1)

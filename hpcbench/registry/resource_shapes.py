@@ -136,7 +136,7 @@ def misfits(resolved: ResolvedRunTask, site: Site) -> Iterator[tuple[str, Loc, s
     name = need.partition or site.slurm.partition
     if not site.slurm.partitions or name is None:
         return
-    partition = site.slurm.partitions.get(name)
+    partition = site.slurm.partition_of(need)
     if partition is None:
         what = unknown("partition", name, site.slurm.partitions)
         yield "resources", ("partition",), what, "`hpcbench init --force` asks Slurm again"
@@ -157,8 +157,7 @@ def misfits(resolved: ResolvedRunTask, site: Site) -> Iterator[tuple[str, Loc, s
         elif most is not None and asked * replicas > most:
             what = f"{of} has at most {key}: {most:g}, but {replicas} engines of '{model.name}' "
             yield "model", (), what + f"on a node need {asked * replicas:g}", _FEWER
-    usual = site.slurm.gpu_gres.partition(":")[2] or None
-    first, *larger = shapes(model, model.gpus, need.memory_gb, need.gpu_type or usual)
+    first, *larger = shapes(model, model.gpus, need.memory_gb, site.slurm.gpu_type(need))
     if model.gpus:
         yield from _gpus(model, first, partition, of)
     for number, shape in enumerate(larger, 1):
@@ -207,17 +206,15 @@ def replicated(model: Model, need: Resources, site: Site | None) -> Model:
     """
     replicas = model.replicas_per_node
     if replicas is None:
-        partition = _partition(need, site)
-        alone = partition is None or not partition.whole_nodes or model.nodes > 1
-        replicas = 1 if alone or not model.source else _room(model, need, site)
+        partition = site.slurm.partition_of(need) if site else None
+        replicas = 1
+        if partition and partition.whole_nodes and model.nodes == 1 and model.source:
+            replicas = _room(model, need, partition, largest_node(need, site))
     return model.model_copy(update={"replicas_per_node": replicas})
 
 
-def _room(model: Model, need: Resources, site: Site | None) -> int:
-    """Engines of a model that the largest node of a partition has room for, by what is known of it."""
-    partition, gpus = _partition(need, site), largest_node(need, site)
-    if partition is None:
-        return 1
+def _room(model: Model, need: Resources, partition: Partition, gpus: int | None) -> int:
+    """Engines of a model that the largest node of a partition, with these GPUs, has room for."""
     room = [gpus // model.gpus] if gpus and model.gpus else []
     room += [partition.cpus // need.cpus] if partition.cpus else []
     room += [int(partition.memory_gb / need.memory_gb)] if partition.memory_gb else []
@@ -228,17 +225,8 @@ def _room(model: Model, need: Resources, site: Site | None) -> int:
 
 def largest_node(need: Resources, site: Site | None) -> int | None:
     """GPUs of the largest node that a job may get; None: not known."""
-    partition = _partition(need, site)
-    if site is None or partition is None or not partition.gpus:
-        return None
-    kind = need.gpu_type or site.slurm.gpu_gres.partition(":")[2]
-    return partition.gpus.get(kind) if kind else max(partition.gpus.values())
-
-
-def _partition(need: Resources, site: Site | None) -> Partition | None:
-    """The profile's entry of a job's partition; None: there is none."""
-    name = site and (need.partition or site.slurm.partition)
-    return site.slurm.partitions.get(name) if site and name else None
+    partition = site.slurm.partition_of(need) if site else None
+    return partition.most_gpus(site.slurm.gpu_type(need)) if site and partition else None
 
 
 def _sizes(model: Model) -> Iterator[tuple[str, str, int]]:
@@ -328,7 +316,7 @@ def _gpus(
         yield "resources", ("gpu_type",), what, None
         return
     types = [wanted] if wanted else list(gpus)
-    most = max(gpus[one] for one in types)
+    most = partition.most_gpus(wanted) or 0
     replicas = model.replicas_per_node or 1
     if shape.gpus > most:
         what = f"{of} has {most} GPUs on a node, but model '{model.name}' needs {shape.gpus} on one node"
@@ -364,7 +352,7 @@ def _larger(
     if shape.gpu_type and shape.gpu_type not in gpus:
         yield "model", (), f"{whose}: {unknown('GPU type', shape.gpu_type, gpus)}", None
         return
-    most = gpus[shape.gpu_type] if shape.gpu_type else max(gpus.values())
+    most = partition.most_gpus(shape.gpu_type) or 0
     if shape.gpus > most:
         what = f"{of} has {most} GPUs on a node, not the {shape.gpus} of {whose}"
         yield "model", (), what, _OTHER

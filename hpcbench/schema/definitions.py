@@ -1123,6 +1123,12 @@ class Partition(Part):
     """Whether a job always gets whole nodes: then it runs as many engines of a model as a node has room for,
     unless the model says `replicas_per_node`."""
 
+    def most_gpus(self, kind: str | None) -> int | None:
+        """GPUs of this type, or of any, on the node that has most; None: not known, or no such type."""
+        if not self.gpus:
+            return None
+        return self.gpus.get(kind) if kind else max(self.gpus.values())
+
 
 class SshSite(Part):
     """How to reach this cluster from another machine; keys come from the agent or ~/.ssh."""
@@ -1183,6 +1189,18 @@ class SlurmSite(Part):
     partitions: Mapping[str, Partition] = Field(default_factory=dict)
     """Limits of the partitions, for cross-checks; hpcbench does not check a partition that is missing
     here."""
+
+    def gpu_type(self, need: Resources) -> str | None:
+        """Type of GPU that a job requests; None: any."""
+        return need.gpu_type or self.gpu_gres.partition(":")[2] or None
+
+    def partition_of(self, need: Resources | None = None) -> Partition | None:
+        """Limits of a job's partition; None: they are not known.
+
+        Args:
+            need: what the job requests; None: a job without requests of its own.
+        """
+        return self.partitions.get((need and need.partition) or self.partition or "")
 
 
 class ContainerSite(Part):

@@ -277,7 +277,7 @@ def _modules(site: Site) -> Check:
 def _scripts(site: Site) -> Iterator[Check]:
     """The complete job scripts, checked by Slurm's own test; this submits no job."""
     slurm_site = site.slurm
-    gives = slurm_site.partitions.get(slurm_site.partition or "")
+    gives = slurm_site.partition_of()
     gpus = 1 if gives is not None and gives.gpus else 0
     resources = Resources(cpus=1, memory_gb=1, time_limit="00:05:00")
     group = Group(

@@ -325,7 +325,7 @@ def queues(resolved: ResolvedPlan, groups: Iterable[Group]) -> dict[str, list[Qu
     found: dict[str, list[Queue]] = {}
     for group in groups:
         models = [resolved.run_task(name).model for name in group.run_tasks]
-        kind = group.resources.gpu_type or site.gpu_gres.partition(":")[2] or None
+        kind = site.gpu_type(group.resources)
         own = group.resources.partition or site.partition
         names = list(dict.fromkeys([*([own] if own else []), *site.partitions])) or [""]
         for name in names:

@@ -461,7 +461,7 @@ def _resources(model: Model, site: Site) -> dict[str, Any] | None:
     if model.gpus and model.engine != "remote":
         weights = (model.size_gb or 2 * (model.parameters_b or 0)) * 1e9 / 2**30
         cpus, memory = CPUS_PER_GPU * model.gpus, 8 * math.ceil((ROOM_GB + weights) / 8)
-    partition = site.slurm.partitions.get(site.slurm.partition or "")
+    partition = site.slurm.partition_of()
     if partition is not None:
         cpus = min(cpus, partition.cpus or cpus)
         memory = min(memory, partition.memory_gb or memory)

@@ -334,7 +334,7 @@ def _dataset_size(dataset: Dataset, here: Dataset | None, cache: Cache) -> Size:
 def gpus_of_site(site: Site) -> Gpus | None:
     """The GPUs that jobs get without a request for a type; None: the site has no GPUs."""
     if site.executor == "slurm":
-        usual = site.slurm.partitions.get(site.slurm.partition or "")
+        usual = site.slurm.partition_of()
         none = usual is not None and usual.gpus == {}
         return None if none else _of_partition(site, Resources())
     found = _of_this_machine(site)
@@ -343,8 +343,8 @@ def gpus_of_site(site: Site) -> Gpus | None:
 
 def _of_partition(site: Site, need: Resources) -> Gpus:
     slurm, container = site.slurm, site.container
-    partition = slurm.partitions.get(need.partition or slurm.partition or "")
-    kind, memory = need.gpu_type or slurm.gpu_gres.partition(":")[2], None
+    partition = slurm.partition_of(need)
+    kind, memory = slurm.gpu_type(need) or "", None
     if partition is not None:
         known = partition.gpu_memory_gb
         types = [kind] if kind else list(partition.gpus or known)

@@ -12,13 +12,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.event_log import EventLog
+from hpcbench.experiment.job_runs import living_run
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.installed import this_python
 from hpcbench.monitor.devices import parts
 from hpcbench.schema.plan import Group
@@ -95,11 +97,10 @@ class Replicas:
         if self._ends and number in PASSED_ON:
             return 0  # it had not started its work
         what = f"{name} ended this worker" + (", and its job starts it again" if again else "")
-        for run in worker_runs(self._experiment):
-            if run.pid == pid and run.replica == replica and not run.over:
-                path = self._experiment.worker_events(run.group, run.id)
-                with EventLog(path) as log:
-                    log.write("failed", sync=True, message=what)
+        seat = replace(Owner.here(), replica=replica, pid=pid)
+        if path := living_run(self._experiment, self._group.id, seat):
+            with EventLog(path) as log:
+                log.write("failed", sync=True, message=what)
         if again:
             self._start(replica)
             return 0

@@ -14,7 +14,7 @@ from hpcbench.experiment.archiving import fold_workers
 from hpcbench.experiment.claim_store import ClaimStore
 from hpcbench.experiment.claims import Fenced, Owner, claim, shard_states
 from hpcbench.experiment.event_log import EventLog
-from hpcbench.experiment.job_runs import begin_run
+from hpcbench.experiment.job_runs import begin_run, living_run
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.scheduler import Candidate, ShardScheduler
 from hpcbench.files.atomic import read_lines
@@ -95,6 +95,21 @@ def test_the_name_of_a_run_that_was_folded_stays_taken(here: Experiment) -> None
 
     assert owner.restart == 1
     assert len(list(here.worker_records())) == 2
+
+
+def test_the_living_run_of_a_process_is_found_by_whatever_number_it_got(here: Experiment) -> None:
+    _, log = begin_run(here, "g0", FIRST)
+    with log:
+        log.write("finished")
+    assert fold_workers(here)
+    assert living_run(here, "g0", SECOND) is None, "it has not begun"
+
+    owner, log = begin_run(here, "g0", SECOND)
+    found = living_run(here, "g0", SECOND)
+    assert found == here.worker_events("g0", owner.id) and owner.restart == 1
+    with log:
+        log.write("finished")
+    assert living_run(here, "g0", SECOND) is None, "it has ended"
 
 
 def test_the_later_takes_up_what_the_earlier_left_which_is_fenced_if_it_lives(
