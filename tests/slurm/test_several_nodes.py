@@ -52,7 +52,7 @@ def test_a_rank_that_dies_ends_its_engine_on_both_nodes_and_is_named(
 
     os.kill(before_death[1], signal.SIGKILL)
 
-    until(lambda: not _alive(before_death), "both ranks to end", timeout=ENDED_WITHIN)
+    until(lambda: not alive(before_death), "both ranks to end", timeout=ENDED_WITHIN)
     drill.script(answer_ms=[1, 3])
     run.wait()
     whole(run, calm, [before])
@@ -63,7 +63,7 @@ def test_a_rank_that_dies_ends_its_engine_on_both_nodes_and_is_named(
     assert len(logs) == 2 and logs[-1].endswith("rank1.log")
 
 
-def _alive(processes: dict[int, int]) -> list[int]:
+def alive(processes: dict[int, int]) -> list[int]:
     return [pid for pid in processes.values() if Path(f"/proc/{pid}/cmdline").exists()]
 
 
@@ -109,7 +109,7 @@ def test_faults_of_one_rank_end_all(
     since = time.monotonic()
     fault(drill, run, found)
 
-    until(lambda: not _alive(found), "both ranks to end", timeout=60)
+    until(lambda: not alive(found), "both ranks to end", timeout=60)
     took = time.monotonic() - since
     drill.script(answer_ms=[1, 3])
     run.wait()
@@ -161,7 +161,7 @@ def test_a_node_that_dies_gives_its_work_to_a_later_run(drill: Drill, calm: Run)
     found, before = at_work(run), run.answers()
 
     with drill.lab.without_node("n2"):
-        until(lambda: not _alive(found), "both ranks to end", timeout=60)
+        until(lambda: not alive(found), "both ranks to end", timeout=60)
         drill.script(answer_ms=[1, 3])
         run.wait()
 
@@ -175,7 +175,7 @@ def test_a_killed_slurmd_ends_the_job_as_one_unit(drill: Drill, calm: Run) -> No
     found, before = at_work(run), run.answers()
 
     with drill.lab.without_slurmd("n2"):
-        until(lambda: not _alive(found), "both ranks to end", timeout=120)
+        until(lambda: not alive(found), "both ranks to end", timeout=120)
         drill.script(answer_ms=[1, 3])
         run.wait()
 
@@ -191,7 +191,7 @@ def test_a_requeued_job_drains_and_starts_all_its_ranks_again(drill: Drill, calm
 
     drill.slurm("scontrol", "requeue", worker.id)
 
-    until(lambda: not _alive(found), "both ranks to end", timeout=60)
+    until(lambda: not alive(found), "both ranks to end", timeout=60)
     drill.script(answer_ms=[1, 3])
     run.wait()
     whole(run, calm, [before])
@@ -206,7 +206,7 @@ def test_a_killed_worker_leaves_nothing_on_the_other_node(drill: Drill, calm: Ru
 
     os.kill(worker, signal.SIGKILL)
 
-    until(lambda: not _alive(found), "both ranks to end", timeout=60)
+    until(lambda: not alive(found), "both ranks to end", timeout=60)
     drill.script(answer_ms=[1, 3])
     run.wait()
     whole(run, calm, [before])
