@@ -139,6 +139,8 @@ class Engine(Protocol):
       is refused before the run;
     - `tuned_options: Mapping[str, tuple[default, values]]`: option → its default (None: the engine chooses)
       and the values that `hpcbench tune` tries, in order;
+    - `memory_share_option: str`: its option for the share of a GPU's whole memory that it may use, so that
+      several of it can share a GPU by `gpu_memory_share`;
     - `several_nodes = True`: it starts one process a node, by `spec.rank`; only that of rank 0 serves;
     - `weights = False`: it serves no folder of weights (an endpoint elsewhere);
     - `at_once(options, gpus) -> int`: requests that `concurrency: auto` keeps in flight, by the model's

@@ -19,12 +19,24 @@ from hpcbench.cli.ab import arms_of
 from hpcbench.cli.output import console, follow, print_json, say, table
 from hpcbench.cli.plan_names import named_plan, plan_called
 from hpcbench.cli.submit import prepared_once
-from hpcbench.comparison.tuning import AT_ONCE, CONCURRENCY, Duel, Knob, Settings, Value, search
+from hpcbench.comparison.ab import PairOfBlocks, compare_speed, job_rate
+from hpcbench.comparison.tuning import (
+    AT_ONCE,
+    BY_JOBS,
+    CONCURRENCY,
+    REPLICAS,
+    Duel,
+    Knob,
+    Settings,
+    search,
+)
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.interim import looks_at
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_atomic
+from hpcbench.registry.ab import expanded
 from hpcbench.registry.catalog import FOLDERS, Catalog
+from hpcbench.registry.resource_shapes import most_engines
 from hpcbench.registry.settings import read_value
 from hpcbench.registry.starter import plan_text
 from hpcbench.schema.definitions import Model
@@ -35,7 +47,11 @@ from hpcbench.submit.rounds import cancel, submit_first
 
 FIGURE = "answers_per_s"
 
+MODEL = "model."
 OPTIONS = "model.engine_options."
+
+JOB_PAIRS = 4
+"""Pairs of jobs in a duel of numbers of engines: Student's t over them has two degrees of freedom."""
 
 
 def tune(arguments: argparse.Namespace) -> int:
@@ -85,9 +101,18 @@ class Duels:
         """One duel; None: its time is over before it has a result."""
         if time.monotonic() > self._until:
             return None
-        a, b = _texts(best), _texts(tried)
         changed = {path: value for path, value in tried.items() if best.get(path) != value}
         say(f"duel {len(self.fought) + 1}: {' '.join(_texts(changed))}")
+        run = self._by_turns if BY_JOBS.isdisjoint(changed) else self._by_jobs
+        duel = run(best, tried)
+        if duel is not None:
+            self.fought.append(duel)
+            say(f"  {_ratio(duel)}: {duel.verdict}")
+        return duel
+
+    def _by_turns(self, best: Settings, tried: Settings) -> Duel | None:
+        """Both settings in turns in each job."""
+        a, b = _texts(best), _texts(tried)
         ab = argparse.Namespace(
             what=str(self._plan), other=None, a=a, b=b, limit=self._arguments.limit, metric=[FIGURE],
             margin=[f"{FIGURE}={self._arguments.margin}"], alpha=self._arguments.alpha,
@@ -96,18 +121,55 @@ class Duels:
         )  # fmt: skip
         resolved, packages = arms_of(ab, partial(load, say=say))
         experiment = prepared_once(resolved, self._plan, packages)
-        submit_first(experiment)
-        if not self._follow(experiment):
-            return None
-        duel = _result(experiment, best, tried)
-        self.fought.append(duel)
-        say(f"  {_ratio(duel)}: {duel.verdict}")
-        return duel
+        return _result(experiment, best, tried) if self._ended(experiment) else None
 
-    def _follow(self, experiment: Experiment) -> bool:
-        """Wait for the end of a duel; False: the budget ended first, and the duel is cancelled."""
+    def _by_jobs(self, best: Settings, tried: Settings) -> Duel | None:
+        """A job with either setting, in turns: engines that share a node cannot take turns within a job.
+
+        The answers are not compared: the engines are the same.
+        """
+        pairs: dict[str, list[PairOfBlocks]] = {}
+        for number in range(JOB_PAIRS):
+            rates = {}
+            for mine in (False, True) if number % 2 == 0 else (True, False):
+                experiment = self._job(tried if mine else best)
+                if not self._ended(experiment):
+                    return None
+                rates[mine] = {
+                    one.name: job_rate(experiment, one.name)
+                    for one in experiment.resolved.run_tasks
+                }
+            for name, a in rates[False].items():
+                b = rates[True].get(name)
+                if a and b:
+                    block = PairOfBlocks(number, experiment.id, number % 2 == 0, {FIGURE: (a, b)})
+                    pairs.setdefault(name, []).append(block)
+        level = 1 - self._arguments.alpha
+        found = [
+            compare_speed(own, FIGURE, level, self._arguments.margin) for own in pairs.values()
+        ]
+        duels = [
+            Duel(tried, best, experiment.id, one.verdict, one.ratio, one.low, one.high, one.pairs)
+            for one in found
+            if one is not None
+        ]
+        nothing = Duel(tried, best, experiment.id, "inconclusive")
+        return min(duels, key=_gain, default=nothing)
+
+    def _job(self, settings: Settings) -> Experiment:
+        """An experiment of one job with all the engines that these settings ask for."""
+        given = self._arguments
+        base, _ = load(self._plan, given.registry, given.settings, say=say)
+        own = ["parallelism=1", "workers=all", "stages=[inference]", f"limit={given.limit}"]
+        texts = [*given.settings, *expanded(base, [*own, *_texts(settings)])]
+        resolved, packages = load(self._plan, given.registry, texts, say=say)
+        return prepared_once(resolved, self._plan, packages)
+
+    def _ended(self, experiment: Experiment) -> bool:
+        """Submit a step and wait for its end; False: the budget ended first, and the step is cancelled."""
         from hpcbench.status import ENDED
 
+        submit_first(experiment)
         status = follow(experiment, silent=True, until=self._until)
         if status.state not in ENDED:
             cancel(experiment)
@@ -169,6 +231,11 @@ def _knobs(resolved: ResolvedPlan, tried: Sequence[str]) -> list[Knob]:
         here = known.get(option, default)
         if isinstance(here, str | int | float | bool | None):
             found.append(Knob.around(OPTIONS + option, here, values))
+    site = resolved.site if resolved.executor == "slurm" else None
+    most = min(most_engines(model, one.task.resources, site) for one in resolved.run_tasks)
+    if most > 1:
+        powers = [2**power for power in range(most.bit_length()) if 2**power < most]
+        found.append(Knob.around(REPLICAS, model.replicas_per_node, (*powers, most)))
     return found
 
 
@@ -206,7 +273,12 @@ def _result(experiment: Experiment, best: Settings, tried: Settings) -> Duel:
         span = row["low"], row["high"]
         known = row["verdict"], row["ratio"], *span, row["pairs"]
         found.append(Duel(tried, best, experiment.id, *known, worse))
-    return min(found, key=lambda one: (one.won, one.ratio or 0.0))
+    return min(found, key=_gain)
+
+
+def _gain(duel: Duel) -> tuple[bool, float]:
+    """Sorts results: the least gain first."""
+    return duel.won, duel.ratio or 0.0
 
 
 def _ratio(duel: Duel) -> str:
@@ -246,18 +318,21 @@ def _write(
     folder: Path, resolved: ResolvedPlan, best: Settings, duels: Sequence[Duel]
 ) -> Path | None:
     """Write the model's overlay with its evidence; None: the best settings are not the model's."""
-    options: dict[str, Value] = {
-        path.removeprefix(OPTIONS): value
-        for path, value in best.items()
-        if path.startswith(OPTIONS)
-    }
-    if not options:
+    found: dict[str, Any] = {}
+    for setting, value in best.items():
+        if setting.startswith(MODEL):
+            *above, key = setting.removeprefix(MODEL).split(".")
+            part = found
+            for step in above:
+                part = part.setdefault(step, {})
+            part[key] = value
+    if not found:
         return None
     name = resolved.run_tasks[0].model.name
     path = folder / "models" / f"{name}.dev.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     evidence = "".join(f"# {line}\n" for line in _evidence(resolved, duels))
-    write_atomic(path, evidence + yaml.safe_dump({"engine_options": options}, sort_keys=False))
+    write_atomic(path, evidence + yaml.safe_dump(found, sort_keys=False))
     return path
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from hpcbench import speed, statistics
 from hpcbench.comparison.results import SpeedRatio
-from hpcbench.experiment.claims import ShardState, id_of_owner
+from hpcbench.experiment.claims import ShardState, id_of_owner, unread_pieces
 from hpcbench.experiment.interim import Halves
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.attempts import Attempts
@@ -146,6 +146,22 @@ def compare_speed(
         method=found.method,
         verdict=_verdict(found, what.higher_is_better, margin),
     )
+
+
+def job_rate(experiment: Experiment, run_task: str) -> float | None:
+    """Answers per second of a run task, from its first sending to its last end, by all engines of one job.
+
+    None: no answer, or workers on several machines, whose clocks differ.
+    """
+    if len({run.host for run in worker_runs(experiment)}) != 1:
+        return None
+    pieces = [speed.read(*piece) for piece in unread_pieces(experiment, run_task)]
+    pieces = [speed.take(one, (one.answered > 0) & (one.tries > 0)) for one in pieces]
+    pieces = [one for one in pieces if len(one.send)]
+    if not pieces:
+        return None
+    taken = max(one.done.max() for one in pieces) - min(one.send.min() for one in pieces)
+    return sum(len(one.send) for one in pieces) / (int(taken) / 1e9) if taken > 0 else None
 
 
 def costs(experiment: Experiment, arms: tuple[str, str]) -> dict[str, dict[str, Any]]:

@@ -276,6 +276,7 @@ def _other_machines(one: Speed, other: Speed) -> Iterator[str]:
         "gpus": "GPUs",
         "nodes_each": "nodes of an engine",
         "engines_each": "engines on a node",
+        "engines_per_gpu": "engines on a GPU",
         "driver": "drivers",
         "cpu": "CPUs",
     }

@@ -18,6 +18,12 @@ Settings = Mapping[str, Value]
 """Path of a setting, as for `hpcbench ab --a` → value."""
 
 CONCURRENCY = "concurrency"
+REPLICAS = "model.replicas_per_node"
+"""Engines in a job."""
+
+BY_JOBS = frozenset({REPLICAS, "model.gpu_memory_share"})
+"""Settings that change how many engines a job has: they cannot take turns within a job."""
+
 AT_ONCE = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Requests in flight that are tried."""
 

@@ -80,6 +80,9 @@ class HfModel:
             **arguments,
         )
         _check_complete(report, path)
+        if share := options.get("gpu_memory_share"):
+            for device in range(torch.cuda.device_count()):
+                torch.cuda.set_per_process_memory_fraction(share, device)
         if gpus <= 1:
             model = model.to(_device(gpus))
         model.eval()

@@ -20,6 +20,7 @@ from hpcbench.plugins import API, Command, EngineSpec, Limits
 OPTIONS = {
     "attn_implementation": "eager, sdpa or flash_attention_2",
     "batch_wait_ms": "longest wait for more requests to share a batch, ms; preparation may extend it",
+    "gpu_memory_share": "share of each GPU's memory that PyTorch may use",
     "max_batch": "most requests in a batch",
     "model": "further arguments of from_pretrained",
     "processor": "arguments of AutoProcessor.from_pretrained, e.g. max_pixels",
@@ -44,6 +45,8 @@ class HuggingFaceEngine:
         "max_batch": (MAX_BATCH, (1, 2, 4, 8, 16, 32))
     }
     """Options that `hpcbench tune` tries: the default, and values in order."""
+    memory_share_option: ClassVar[str] = "gpu_memory_share"
+    """Option for the share of a GPU's memory that PyTorch may use."""
     needs: ClassVar[tuple[str, ...]] = ("torch", "transformers")
     extra: ClassVar[str] = "hf"
     generation: ClassVar[frozenset[str]] = frozenset(
@@ -95,6 +98,8 @@ def _wrong(options: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(
                 f"engine option 'batch_wait_ms' is {value!r}; it must be a number, 0 or more"
             )
+        elif name == "gpu_memory_share" and not (type(value) in (int, float) and 0 < value <= 1):
+            yield Problem(f"engine option 'gpu_memory_share' is {value!r}; it must be in (0, 1]")
         elif name in ("model", "processor") and not isinstance(value, Mapping):
             yield Problem(f"engine option '{name}' is {value!r}; it must be a mapping")
         elif name == "trust_remote_code" and type(value) is not bool:

@@ -74,6 +74,8 @@ class VllmEngine:
         "api_server_count": (None, (2, 4, 8)),
     }
     """Options that `hpcbench tune` tries: the default, None where vLLM chooses, and values in order."""
+    memory_share_option: ClassVar[str] = "gpu_memory_utilization"
+    """Option for the share of a GPU's memory that it may use."""
     several_nodes: ClassVar[bool] = True
     """Whether it starts one process a node: vLLM's multi-process executor, without Ray."""
     generation: ClassVar[frozenset[str]] = frozenset(

@@ -45,7 +45,7 @@ def begin_run(
 
 
 def living_run(experiment: Experiment, name: str, owner: Owner) -> Path | None:
-    """The events file of a process that has begun its run and not written its last event; None: none is.
+    """The events file of a process that runs; None: it wrote no event yet, or its last.
 
     Args:
         experiment: the experiment.

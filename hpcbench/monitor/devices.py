@@ -97,7 +97,7 @@ def handles(environ: Mapping[str, str] | None = None) -> list[str]:
 
 
 def parts(
-    count: int, gpus_each: int, environ: Mapping[str, str] | None = None
+    count: int, gpus_each: int, environ: Mapping[str, str] | None = None, *, sharing: int = 1
 ) -> list[tuple[dict[str, str], frozenset[int]]]:
     """The GPUs that are ours, dealt out to several processes.
 
@@ -105,6 +105,7 @@ def parts(
         count: number of processes.
         gpus_each: GPUs of each; where there are too few, the last processes get less.
         environ: the environment that gives GPUs; None: that of this process.
+        sharing: processes that get the same GPUs.
 
     Returns:
         For each process the variables that give it its GPUs, and the CPUs of their NUMA nodes (empty: not
@@ -121,7 +122,7 @@ def parts(
         if numbers != [""] and len(numbers) == len(names):
             lists[variable] = numbers
     for place in range(count):
-        mine = slice(place * gpus_each, (place + 1) * gpus_each)
+        mine = slice(place // sharing * gpus_each, (place // sharing + 1) * gpus_each)
         near = [gpu.cpus for name in names[mine] if (gpu := _named(name, found)) is not None]
         settings = {"CUDA_DEVICE_ORDER": environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
         settings |= {variable: ",".join(own[mine]) for variable, own in lists.items()}

@@ -16,7 +16,7 @@ from hpcbench.plugins import EngineSpec, Split
 from hpcbench.registry.plugin_checks import Findings, PluginChecks, failed
 from hpcbench.registry.resource_shapes import model_findings
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.definitions import Dataset, Model
+from hpcbench.schema.definitions import Dataset, Model, option_name
 from hpcbench.schema.image_reference import Reference
 
 TRANSPORTS = ("docker", "oras", "oci", "oci-archive", "docker-archive", "docker-daemon")
@@ -90,6 +90,8 @@ class ModelChecks:
         options = model.engine_options
         self.found.references(options.get("auth"), source, (*loc, "engine_options", "auth"))
         secrets = {*_secret_options(options)}  # said above
+        if model.gpu_memory_share is not None:
+            self._share(model, engine, source, loc)
         wrong = plugins.check_options(engine, options)
         for at, message in wrong:
             if at not in secrets:
@@ -113,6 +115,16 @@ class ModelChecks:
         except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
             if not wrong:
                 self.found.say(source, (*loc, "engine"), failed(model.engine, error))
+
+    def _share(self, model: Model, engine: object, source: Source, loc: Loc) -> None:
+        """Whether an engine can limit itself to a share of a GPU, and only the definition says which."""
+        option = getattr(engine, "memory_share_option", None)
+        if option is None:
+            what = f"engine '{model.engine}' has no option for a share of a GPU's whole memory"
+            self.found.say(source, (*loc, "gpu_memory_share"), what, "use `engine: vllm`")
+        elif (written := option_name(model.engine_options, option)) is not None:
+            what = f"`gpu_memory_share` sets the engine option '{written}'"
+            self.found.say(source, (*loc, "engine_options", written), what, "remove one of them")
 
     def gpus(self, model: Model) -> int:
         """GPUs that a model needs; if its engine reads no weights, none unless the model says so."""

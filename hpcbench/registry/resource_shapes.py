@@ -90,6 +90,12 @@ def model_findings(model: Model, gpus: int) -> Iterator[Finding]:
     """
     yield from _split(model, gpus)
     yield from _parallel(model, gpus)
+    if model.gpu_memory_share is not None and (gpus != 1 or spread(model, gpus).nodes > 1):
+        what = f"engines that share a GPU have one each, but the model has `gpus: {gpus}`"
+        yield ("gpu_memory_share",), what, "set `gpus: 1`, or remove `gpu_memory_share`"
+    elif model.gpu_memory_share is not None and any(one.gpus for one in model.larger):
+        what = "larger shapes with more GPUs are for engines that share none"
+        yield ("larger",), what, "remove `gpus` from the shapes, or `gpu_memory_share`"
     last = Shape(gpus, None, None)
     for number, shape in enumerate(shapes(model, gpus, None, None)[1:]):
         loc: Loc = ("larger", number)
@@ -196,6 +202,20 @@ def spread(model: Model, gpus: int, most_gpus: int | None = None) -> Model:
     return model.model_copy(update={"gpus": gpus, "nodes": nodes, "parallel": split})
 
 
+def with_memory_share(model: Model, engine: object) -> Model:
+    """The model with its share of a GPU's memory among its engine's options.
+
+    Args:
+        model: the definition.
+        engine: its engine's plugin.
+    """
+    option = getattr(engine, "memory_share_option", None)
+    if model.gpu_memory_share is None or option is None:
+        return model
+    options = {**model.engine_options, option: model.gpu_memory_share}
+    return model.model_copy(update={"engine_options": options})
+
+
 def replicated(model: Model, need: Resources, site: Site | None) -> Model:
     """The model with its number of engines in a job: its own, else those that fill a whole node, else one.
 
@@ -204,18 +224,24 @@ def replicated(model: Model, need: Resources, site: Site | None) -> Model:
         need: what a worker requests.
         site: the cluster; None: this machine.
     """
-    replicas = model.replicas_per_node
-    if replicas is None:
-        partition = site.slurm.partition_of(need) if site else None
-        replicas = 1
-        if partition and partition.whole_nodes and model.nodes == 1 and model.source:
-            replicas = _room(model, need, partition, largest_node(need, site))
+    replicas = model.replicas_per_node or max(
+        model.engines_per_gpu, most_engines(model, need, site)
+    )
     return model.model_copy(update={"replicas_per_node": replicas})
 
 
-def _room(model: Model, need: Resources, partition: Partition, gpus: int | None) -> int:
-    """Engines of a model that the largest node of a partition, with these GPUs, has room for."""
-    room = [gpus // model.gpus] if gpus and model.gpus else []
+def most_engines(model: Model, need: Resources, site: Site | None) -> int:
+    """Engines of a model in a job: those that fill a node where jobs get whole nodes, else one.
+
+    Args:
+        model: the definition, see `spread`.
+        need: what a worker requests.
+        site: the cluster; None: this machine.
+    """
+    partition, gpus = site.slurm.partition_of(need) if site else None, largest_node(need, site)
+    if partition is None or not partition.whole_nodes or model.nodes > 1 or not model.source:
+        return 1
+    room = [gpus // model.gpus * model.engines_per_gpu] if gpus and model.gpus else []
     room += [partition.cpus // need.cpus] if partition.cpus else []
     room += [int(partition.memory_gb / need.memory_gb)] if partition.memory_gb else []
     if model.gpus and not gpus:
@@ -321,9 +347,9 @@ def _gpus(
     if shape.gpus > most:
         what = f"{of} has {most} GPUs on a node, but model '{model.name}' needs {shape.gpus} on one node"
         yield "model", (), what, _OTHER
-    elif shape.gpus * replicas > most:
+    elif (all_gpus := math.ceil(shape.gpus * replicas / model.engines_per_gpu)) > most:
         what = f"{of} has {most} GPUs on a node, but {replicas} engines of '{model.name}' need "
-        yield "model", (), what + f"{shape.gpus * replicas}", _FEWER
+        yield "model", (), what + f"{all_gpus}", _FEWER
     room = max((partition.gpu_memory_gb.get(one, math.inf) for one in types), default=math.inf)
     if not model.fits_gpu(room):
         what = f"{of} has GPUs of {room:g} GiB, but model '{model.name}' needs "

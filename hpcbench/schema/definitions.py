@@ -399,7 +399,11 @@ class Model(Definition):
     """Nodes that one engine needs. Without it: as `parallel` and `gpus` require; without both: one."""
     replicas_per_node: int | None = Field(default=None, gt=0, le=64)
     """Engines of this model in one job, each with GPUs, CPUs, memory and a worker of its own. Without it:
-    one, or as many as a node has room for in a partition with `whole_nodes`."""
+    one, or those that share a GPU by `gpu_memory_share`; in a partition with `whole_nodes` as many as a node
+    has room for."""
+    gpu_memory_share: float | None = Field(default=None, gt=0, le=0.5)
+    """Share of a GPU's memory that one engine may use: 0.45 puts two engines on each GPU, 0.3 three. Each has
+    a worker of its own. Without it: an engine has its GPUs to itself."""
     parallel: Parallel | None = None
     """How the engine splits the model over its GPUs. Without it: `tensor` is the GPUs of a node, `pipeline`
     the nodes."""
@@ -433,6 +437,11 @@ class Model(Definition):
     """Maximum time until the engine is ready, seconds."""
     stall_timeout: float = Field(default=300, gt=0)
     """Maximum time without output of an engine that has requests, seconds; then hpcbench stops the engine."""
+
+    @property
+    def engines_per_gpu(self) -> int:
+        """Engines of this model that share a GPU."""
+        return 1 if self.gpu_memory_share is None else int(1 / self.gpu_memory_share + 1e-9)
 
     @property
     def needed(self) -> Mapping[tuple[str | int, ...], str]:

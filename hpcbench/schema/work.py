@@ -130,7 +130,9 @@ class Group(Part):
     nodes: int = 1
     """Nodes of a worker."""
     replicas: int = 1
-    """Workers of an array task, each with an engine and GPUs of its own."""
+    """Workers of an array task, each with an engine of its own."""
+    sharing: int = 1
+    """Workers that share a GPU; more than one: each has one GPU."""
     resources: Resources
     """CPUs and memory of a worker, time limit of its job."""
     run_tasks: tuple[str, ...]
@@ -145,14 +147,19 @@ class Group(Part):
     """Which of its model's larger shapes it has, from 1; 0: as planned."""
 
     @property
-    def worker_gpus(self) -> int:
-        """GPUs of a worker on all its nodes."""
-        return self.gpus * self.nodes
+    def worker_gpus(self) -> float:
+        """GPUs of a worker on all its nodes; of one that shares its GPU, its part of the job's."""
+        return self.gpus * self.nodes if self.sharing == 1 else self.job_gpus / self.replicas
+
+    @property
+    def node_gpus(self) -> int:
+        """GPUs of an array task on each of its nodes: those of all its workers there."""
+        return math.ceil(self.gpus * self.replicas / self.sharing)
 
     @property
     def job_gpus(self) -> int:
-        """GPUs of an array task: those of all its workers."""
-        return self.worker_gpus * self.replicas
+        """GPUs of an array task on all its nodes."""
+        return self.node_gpus * self.nodes
 
     @property
     def job_resources(self) -> Resources:

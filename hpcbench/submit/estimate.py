@@ -332,11 +332,7 @@ def queues(resolved: ResolvedPlan, groups: Iterable[Group]) -> dict[str, list[Qu
             partition = site.partitions.get(name, Partition())
             one = Queue(
                 name,
-                tuple(
-                    shape_fits(
-                        partition, group.job_resources, group.gpus * group.replicas, kind, models
-                    )
-                ),
+                tuple(shape_fits(partition, group.job_resources, group.node_gpus, kind, models)),
             )
             if answers and not one.misfits:
                 start, refused, answers = _test_only(resolved, group, name)

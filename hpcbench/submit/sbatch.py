@@ -104,7 +104,7 @@ def parameters(
     # Reservation and constraint are meant for workers; in another partition they may fit no node at all.
     nodes = group.nodes if group else 1
     if group is not None:
-        resources, gpus = group.job_resources, gpus * group.replicas
+        resources, gpus = group.job_resources, group.node_gpus
     elsewhere = group is None and slurm.cpu_partition not in (None, slurm.partition)
     partition = slurm.cpu_partition if elsewhere else resources.partition or slurm.partition
     extra: dict[str, Any] = {

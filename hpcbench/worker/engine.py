@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -26,6 +28,7 @@ from hpcbench.files.tail import last_bytes
 from hpcbench.inference.client import Client, EngineGone, LoadFailed, load_body
 from hpcbench.inference.rate_limits import RateLimits, Shared
 from hpcbench.inference.tokens import counter
+from hpcbench.monitor.devices import handles
 from hpcbench.monitor.engine_log import LoggedMemory, logged_memory
 from hpcbench.monitor.gauges import over_socket
 from hpcbench.plugins import Command
@@ -45,6 +48,10 @@ TAIL_BYTES = 2**16
 
 START_POLL_SECONDS = 0.02
 """Interval of checks whether a starting wrapper is up; a failed check only costs a `connect`."""
+
+
+LOCK_POLL_SECONDS = 0.2
+"""Interval of tries to load on a GPU on which another engine loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +138,19 @@ class EngineProcess:
     async def load(self, model: Model, on_progress: Callable[[str], None]) -> Loaded:
         """Start the wrapper, if needed, and load this model as its only one.
 
+        Engines that share a GPU load one after the other: each measures the memory that the others left.
+
         Raises:
             LoadFailed: it did not become ready.
             EngineGone: the wrapper is gone.
         """
+        async with contextlib.AsyncExitStack() as held:
+            if self.group.sharing > 1:
+                for gpu in await asyncio.to_thread(handles):
+                    await held.enter_async_context(_alone(f"hpcbench-{self._owner.job}-{gpu}"))
+            return await self._load(model, on_progress)
+
+    async def _load(self, model: Model, on_progress: Callable[[str], None]) -> Loaded:
         started, log_begins = time.monotonic(), self.log.stat().st_size if self.log.exists() else 0
         tasks = [task for task in self.run_tasks if task.model.name == model.name]
         await self._end_party()
@@ -274,8 +290,9 @@ class EngineProcess:
 
     async def _see_it_gone(self) -> None:
         """Wait for the cleanup after the previous engine, if there was one."""
-        if self._used:
-            self._used = False
+        # The memory of a shared GPU does not return to what it was: the others' engines hold theirs.
+        used, self._used = self._used, False
+        if used and self.group.sharing == 1:
             await self._unloaded()
 
     async def _be_in(self, environment: str) -> None:
@@ -404,6 +421,24 @@ class EngineProcess:
         mounts = [f"{folder}:{folder}:ro" for folder in dict.fromkeys(folders)]
         # Only the log: its folder has the events of all workers, which an engine need not see.
         return [str(self._folder), str(self.log), *mounts]
+
+
+@contextlib.asynccontextmanager
+async def _alone(name: str) -> AsyncIterator[None]:
+    """Wait until no other process of this node is in a block of this name.
+
+    The name of a Unix socket without a file is the lock: the kernel frees it however its holder ends.
+    """
+    with socket.socket(socket.AF_UNIX) as lock:
+        while True:
+            try:
+                lock.bind(f"\0{name}")
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            await asyncio.sleep(LOCK_POLL_SECONDS)
+        yield
 
 
 def _counter(model: Model) -> tuple[Callable[[str], int] | None, str]:

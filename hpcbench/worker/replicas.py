@@ -48,7 +48,7 @@ class Replicas:
 
     def __init__(self, experiment: Experiment, group: Group, argv: Sequence[str]) -> None:
         self._experiment, self._group, self._argv = experiment, group, argv
-        dealt = parts(group.replicas, group.gpus)
+        dealt = parts(group.replicas, group.gpus, sharing=group.sharing)
         cores = in_cores(sorted(os.sched_getaffinity(0)))
         self._variables = [variables for variables, _ in dealt]
         self._cpus = deal_cpus(cores, [near for _, near in dealt])

@@ -168,6 +168,8 @@ async def _hardware(engine: EngineProcess, model: Model) -> dict[str, Any]:
     own = await asyncio.to_thread(machine, model.gpus)
     if (replicas := engine.group.replicas) > 1:
         own["engines_each"] = replicas
+    if (sharing := engine.group.sharing) > 1:
+        own["engines_per_gpu"] = sharing
     if not (others := engine.other_machines):
         return own
     gpus = [gpu for one in (own, *others) for gpu in one["gpus"]]

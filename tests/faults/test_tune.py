@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import yaml
 
-from tests.faults.conftest import Bench
+from tests.faults.conftest import Bench, Trial
 
 
 def test_settings_that_are_faster_are_found_and_written_with_their_evidence(bench: Bench) -> None:
@@ -26,3 +27,46 @@ def test_settings_that_are_faster_are_found_and_written_with_their_evidence(benc
     assert (first["verdict"], first["won"]) == ("better", True) and first["low"] > 1
     assert found["overlay"] is None, "the model's settings did not change"
     assert yaml.safe_load(plan.read_text())["run_tasks"][0]["concurrency"] == 1
+
+
+@pytest.mark.campaign
+def test_numbers_of_engines_meet_in_whole_jobs_and_the_overlay_has_the_faster(bench: Bench) -> None:
+    bench.script(answer_ms=[100, 100])
+    plan = bench.plan({"concurrency": 1}, shard_size=4)
+    tune = ("tune", plan, "--registry", bench.folder / "registry", "--out", bench.folder / "tuned")
+
+    tuned = bench.start(*tune, "--try", "model.replicas_per_node=2", "--limit", 20, "--json")
+    out, err = tuned.communicate(timeout=600)
+    assert tuned.returncode == 0, err
+    found = json.loads(out)
+
+    (duel,) = found["duels"]
+    assert found["ended"] and duel["pairs"] == 4, err
+    assert duel["low"] < duel["ratio"] < duel["high"]
+    runs = [Trial(bench, path) for path in sorted(bench.home.glob("experiments/*-*"))]
+    engines = [len(run.said("model_ready")) for run in runs]
+    assert engines == [1, 2, 2, 1, 1, 2, 2, 1]
+    assert (found["overlay"] is not None) == duel["won"]
+    if duel["won"]:
+        text = (bench.folder / "tuned/models/scripted.dev.yaml").read_text()
+        assert yaml.safe_load(text) == {"replicas_per_node": 2}
+        assert f"# model.replicas_per_node=2 against as it was: × {duel['ratio']:.3f}" in text
+
+
+def test_a_budget_that_ends_leaves_nothing_running(bench: Bench) -> None:
+    bench.script(answer_ms=[3000, 3000])
+    plan = bench.plan({"concurrency": 1}, shard_size=None)
+
+    tuned = bench.start(
+        "tune", plan, "--registry", bench.folder / "registry", "--try", "concurrency=2",
+        "--budget", 0.1, "--json",
+    )  # fmt: skip
+    out, err = tuned.communicate(timeout=300)
+
+    assert tuned.returncode == 0, err
+    found = json.loads(out)
+    assert (found["ended"], found["best"], found["duels"]) == (False, {}, [])
+    (path,) = bench.home.glob("experiments/*-*")
+    run = Trial(bench, path)
+    run.wait("cancelled")
+    assert not run.engines() and not run.workers()

@@ -461,6 +461,54 @@ def test_engines_of_one_job_fit_its_node(
     ]
 
 
+@pytest.mark.parametrize(
+    ("model", "whole", "engines", "gpus"),
+    [
+        ("gpu_memory_share: 0.45", False, 2, 1),
+        ("gpu_memory_share: 0.3\nreplicas_per_node: 4", False, 4, 2),
+        ("gpu_memory_share: 0.25\nreplicas_per_node: 1", False, 1, 1),
+        ("gpu_memory_share: 0.45", True, 8, 4),
+    ],
+)
+def test_engines_that_share_a_gpu_ask_for_fewer_gpus_and_say_their_share(
+    files: Files, model: str, whole: bool, engines: int, gpus: int
+) -> None:
+    site = SITE.replace("gpus: {a100: 4}", "whole_nodes: true, gpus: {a100: 4}") if whole else SITE
+    files.write("sites/default.yaml", site)
+    with_model(files, f"engine: vllm\n{model}\n")
+    found = files.resolved(PLAN + "    resources: {cpus: 4, memory_gb: 16}\n")
+    (group,) = plan_work(found, measured(found)).groups
+    assert (group.replicas, group.job_gpus, group.worker_gpus) == (engines, gpus, gpus / engines)
+    text = sbatch_text(files.folder, found, group)
+    assert f"--gres=gpu:a100:{gpus}" in text or f"--gres=gpu:{gpus}" in text
+    assert f"--cpus-per-task={4 * engines}" in text
+    one = found.run_tasks[0].model
+    assert one.engine_options == {"gpu_memory_utilization": one.gpu_memory_share}
+
+
+@pytest.mark.parametrize(
+    ("model", "reported"),
+    [
+        ("engine: vllm\ngpus: 2\ngpu_memory_share: 0.4", ":5:19: engines that share a GPU have one "
+         "each, but the model has `gpus: 2` (set `gpus: 1`, or remove `gpu_memory_share`)"),
+        ("engine: sglang\ngpu_memory_share: 0.4", ":4:19: engine 'sglang' has no option for a share of "
+         "a GPU's whole memory (use `engine: vllm`)"),
+        ("engine: vllm\ngpu_memory_share: 0.4\nengine_options: {gpu-memory-utilization: 0.5}",
+         ":5:42: `gpu_memory_share` sets the engine option 'gpu-memory-utilization' (remove one of them)"),
+        ("engine: vllm\ngpu_memory_share: 0.4\nlarger: [{gpus: 2}]", ":5:9: larger shapes with more GPUs "
+         "are for engines that share none (remove `gpus` from the shapes, or `gpu_memory_share`)"),
+        ("engine: vllm\ngpu_memory_share: 0.7", ":4:19: "),
+    ],
+)  # fmt: skip
+def test_a_share_of_a_gpu_is_for_engines_that_can_keep_to_it(
+    files: Files, model: str, reported: str
+) -> None:
+    files.write("sites/default.yaml", SITE)
+    with_model(files, f"{model}\n")
+    (found,) = files.refusal(PLAN)
+    assert found.startswith(f"registry/models/org/tiny.yaml{reported}"), found
+
+
 def test_the_gpu_type_of_a_run_task_is_what_slurm_is_asked_for(files: Files) -> None:
     files.write("sites/default.yaml", SITE + "  gpu_gres: gpu:v100\n")
     found = files.resolved(PLAN + "    resources: {gpu_type: a100}\n")

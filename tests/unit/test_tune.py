@@ -9,10 +9,10 @@ import yaml
 
 from hpcbench.cli import tune
 from hpcbench.cli.main import main
-from hpcbench.comparison.tuning import Duel
+from hpcbench.comparison.tuning import REPLICAS, Duel, Knob
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.starter import plan_text
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.definitions import Model, Site
 from tests.unit.small import resolved, run_task
 
 BATCH = "model.engine_options.max_batch"
@@ -76,3 +76,30 @@ def test_the_overlay_has_the_options_and_their_evidence(
     (tmp_path / "models/org/m.yaml").write_text(yaml.safe_dump(model))
     assert Catalog([tmp_path]).get(Model, "org/m").engine_options == {"max_batch": 32}
     assert tune._write(tmp_path, plan, {"concurrency": 16}, []) is None
+    tune._write(tmp_path, plan, {REPLICAS: 2, BATCH: 4}, [])
+    found = Catalog([tmp_path]).get(Model, "org/m")
+    assert (found.replicas_per_node, found.engine_options) == (2, {"max_batch": 4})
+
+
+def test_numbers_of_engines_are_tried_where_jobs_get_whole_nodes() -> None:
+    model = {
+        "name": "org/m",
+        "source": "/nowhere",
+        "engine": "vllm",
+        "gpus": 1,
+        "replicas_per_node": 6,
+    }
+    own = run_task(model=model, resources={"cpus": 2, "memory_gb": 8})
+    node = {"gpus": {"h100": 6}, "cpus": 96, "memory_gb": 960, "whole_nodes": True}
+    site = Site.model_validate(
+        {
+            "name": "s",
+            "executor": "slurm",
+            "slurm": {"partition": "gpu", "partitions": {"gpu": node}},
+        }
+    )
+
+    knobs = tune._knobs(resolved(own, executor="slurm").model_copy(update={"site": site}), [])
+
+    assert [knob for knob in knobs if knob.path == REPLICAS] == [Knob(REPLICAS, (1, 2, 4, 6), 3)]
+    assert REPLICAS not in [knob.path for knob in tune._knobs(resolved(own), [])]

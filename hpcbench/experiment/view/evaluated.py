@@ -533,6 +533,8 @@ class Machine(Part):
     """Nodes of one engine; `gpus` are those of all of them."""
     engines_each: int = 1
     """Engines of one job: they share its node; `gpus` are those of one of them."""
+    engines_per_gpu: int = 1
+    """Engines that share a GPU."""
 
 
 class Tokens(Part):

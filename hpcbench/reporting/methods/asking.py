@@ -141,6 +141,8 @@ def _machine(one: Machine) -> Iterator[str]:
         yield f"{one.nodes_each} nodes for each engine"
     if one.engines_each > 1:
         yield f"{one.engines_each} engines in each job"
+    if one.engines_per_gpu > 1:
+        yield f"{one.engines_per_gpu} engines on each GPU"
     yield from (
         f"{name} {value}"
         for name, value in (("driver", one.driver), ("CUDA", one.cuda), ("CPU", one.cpu))

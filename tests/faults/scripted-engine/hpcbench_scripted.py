@@ -49,6 +49,7 @@ class Scripted:
     generation: ClassVar[frozenset[str]] = frozenset()
     packages: ClassVar[tuple[str, ...]] = ("hpcbench-scripted-engine",)
     several_nodes: ClassVar[bool] = True
+    memory_share_option: ClassVar[str] = "memory_share"
 
     def launch_command(self, spec: Any) -> Any:
         """This very module as a server."""
@@ -56,6 +57,7 @@ class Scripted:
 
         argv = [sys.executable, "-m", "hpcbench_scripted", "--uds", spec.socket]
         argv += ["--script", spec.options["script"], "--name", spec.model_name]
+        argv += ["--memory-share", str(spec.options.get("memory_share", 1))]
         if (rank := getattr(spec, "rank", None)) is not None:
             argv += ["--rank", str(rank.number), "--nodes", str(rank.nodes)]
             argv += ["--at", f"{rank.address}:{rank.port}"]
@@ -261,6 +263,7 @@ async def main() -> None:
     parser.add_argument("--uds", required=True)
     parser.add_argument("--script", type=Path, required=True)
     parser.add_argument("--name", required=True)
+    parser.add_argument("--memory-share", type=float, help="only for the tests to see")
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--at", default=":0")

@@ -185,6 +185,8 @@ def test_gpus_are_dealt_out_to_workers_with_the_cpus_near_them(machine: Machine)
     amd = parts(2, 1, {"ROCR_VISIBLE_DEVICES": "0,1"})
     assert [one["ROCR_VISIBLE_DEVICES"] for one, _ in amd] == ["0", "1"]
     assert parts(2, 0, {}) == [({}, frozenset()), ({}, frozenset())]
+    shared = parts(3, 1, {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"}, sharing=2)
+    assert [one["CUDA_VISIBLE_DEVICES"] for one, _ in shared] == ["GPU-1", "GPU-1", "GPU-2"]
 
 
 def test_workers_on_one_gpu_cut_by_mig_get_an_instance_each(machine: Machine) -> None:
