@@ -184,6 +184,8 @@ def _on_terminal(path: str, question: str, choices: Sequence[Choice], default: s
 def doctor(arguments: argparse.Namespace) -> int:
     """`hpcbench doctor`."""
     site = user_site() or Site(name="default")
+    if arguments.nodes is not None:
+        _check_nodes(arguments, site)
     found = [*checks(site, real_run=arguments.real_run), *_tokens(arguments.registry)]
     failed = [check for check in found if check.state == "failed"]
     if arguments.json:
@@ -195,7 +197,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         raise EnvironmentFault(
             f"{len(failed)} checks failed", remedy="do what the lines with → say, and repeat it"
         )
-    return _real_run(arguments.image) if arguments.real_run else 0
+    return _real_run(arguments.image, arguments.nodes) if arguments.real_run else 0
 
 
 def _tokens(registries: Sequence[Path]) -> Iterator[Check]:
@@ -244,8 +246,23 @@ def _print(check: Check) -> None:
         out.print(f"    → {check.remedy}", markup=False, style="dim", soft_wrap=True)
 
 
-def _real_run(image: str | None) -> int:
-    """Run the tiny model in one real job: in an image on the site's GPUs, or in this Python."""
+def _check_nodes(arguments: argparse.Namespace, site: Site) -> None:
+    if not arguments.real_run:
+        raise UserError("--nodes needs a job", remedy="add --run")
+    if arguments.nodes < 2:
+        raise UserError(f"--nodes {arguments.nodes}: a network needs two nodes", remedy="--nodes 2")
+    if site.executor != "slurm":
+        what = "--nodes needs `executor: slurm` in the site profile"
+        raise UserError(what, remedy="`hpcbench init` writes one on a login node")
+
+
+def _real_run(image: str | None, nodes: int | None) -> int:
+    """Run the tiny model in one real job: in an image on the site's GPUs, or in this Python.
+
+    Args:
+        image: the image; None: this Python.
+        nodes: number of nodes between which the network is measured; None: it is not.
+    """
     plan = share_dir() / "examples" / "demo" / "doctor.yaml"
     resolved = load_plan(plan)
     on_slurm = resolved.executor == "slurm"
@@ -271,6 +288,11 @@ def _real_run(image: str | None) -> int:
             say(
                 "nvidia-smi did not answer on the node, so hpcbench cannot check the CUDA of images"
             )
+    if nodes is not None and not code:
+        from hpcbench.site.link import measured  # brings the worker's modules
+
+        for line in measured(experiment, nodes, say).described():
+            print(line)
     return code
 
 

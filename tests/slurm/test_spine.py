@@ -113,6 +113,17 @@ def test_doctor_checks_the_site_and_sends_one_real_job(slurm_user: User, image: 
     assert "report: " in printed
 
 
+@pytest.mark.campaign
+def test_doctor_measures_the_network_between_two_nodes(slurm_user: User, image: str) -> None:
+    printed = slurm_user.ok(*example("doctor --run --nodes 2"), "--image", image)
+
+    assert re.search(
+        r"all-reduce by gloo between n\d and n\d over lo: \d+ µs for 4 bytes, ", printed
+    )
+    assert "the figures are those of CPUs" in printed
+    assert not list(slurm_user.home.glob("doctor-link*")) and not slurm_user.lab.squeue()
+
+
 def test_two_experiments_at_once_do_not_disturb_each_other(drill: Drill, calm: Run) -> None:
     command = ("submit", "--registry", drill.folder / "registry", "--wait")
     running = [drill.start(*command, drill.plan(name=name)) for name in ("one", "two")]

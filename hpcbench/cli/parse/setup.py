@@ -53,6 +53,7 @@ def add(verb: Verb) -> None:
         "doctor", "setup:doctor", "check this machine",
         "hpcbench doctor",
         ("hpcbench doctor --run", "also run a tiny model in one real job"),
+        ("hpcbench doctor --run --nodes 2", "and measure the network between two nodes"),
     )  # fmt: skip
     doctor.add_argument(
         "--run", dest="real_run", action="store_true",
@@ -61,6 +62,10 @@ def add(verb: Verb) -> None:
     doctor.add_argument(
         "--image", metavar="REF",
         help="image for that job (docker://… or a .sif) with transformers; default: this Python",
+    )  # fmt: skip
+    doctor.add_argument(
+        "--nodes", type=int, metavar="N",
+        help="with --run: also measure an all-reduce between N nodes, with that job's PyTorch",
     )  # fmt: skip
     with_registry(doctor)
     with_json(doctor)
