@@ -33,6 +33,7 @@ from hpcbench.comparison.tuning import (
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.interim import looks_at
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.outcome import outcome
 from hpcbench.files.atomic import write_atomic
 from hpcbench.registry.ab import expanded
 from hpcbench.registry.catalog import FOLDERS, Catalog
@@ -135,13 +136,14 @@ class Duels:
                 experiment = self._job(tried if mine else best)
                 if not self._ended(experiment):
                     return None
+                known = outcome(experiment)
                 rates[mine] = {
                     one.name: job_rate(experiment, one.name)
                     for one in experiment.resolved.run_tasks
+                    if known is not None and known.state == "done"
                 }
             for name, a in rates[False].items():
-                b = rates[True].get(name)
-                if a and b:
+                if a and (b := rates[True].get(name)):
                     block = PairOfBlocks(number, experiment.id, number % 2 == 0, {FIGURE: (a, b)})
                     pairs.setdefault(name, []).append(block)
         level = 1 - self._arguments.alpha
