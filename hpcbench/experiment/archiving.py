@@ -14,7 +14,8 @@ from hpcbench.experiment.layout import Experiment, attempts_in
 from hpcbench.files.archive import fold_files
 
 _EVENTS = ".events.jsonl"
-_FOLDED = (_EVENTS, ".responses.jsonl", ".turns.jsonl", ".monitor.jsonl")
+_MONITOR = ".monitor.jsonl"
+_FOLDED = (_EVENTS, ".responses.jsonl", ".turns.jsonl", _MONITOR)
 
 
 def loose(experiment: Experiment) -> int:
@@ -73,8 +74,15 @@ def fold_workers(experiment: Experiment, *, all_ended: bool = False) -> bool:
     for events in sorted(name for name in folder.loose if name.endswith(_EVENTS)):
         _, last = ends_of(folder.read(events))
         if all_ended or (last is not None and last["event"] in LAST_WORDS):
-            monitor = events.removesuffix(_EVENTS) + ".monitor.jsonl"
-            names += [name for name in (monitor, events) if name in folder.loose]
+            run = events.removesuffix(
+                _EVENTS
+            )  # further nodes of an engine have monitors of their own
+            names += sorted(
+                name
+                for name in folder.loose
+                if name.startswith((f"{run}.monitor.", f"{run}.rank")) and name.endswith(_MONITOR)
+            )
+            names.append(events)
     return fold_files(folder.path, names) if names else True
 
 

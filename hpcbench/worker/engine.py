@@ -35,6 +35,7 @@ from hpcbench.plugins import Command
 from hpcbench.sanitize import sanitize
 from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask
+from hpcbench.worker.event_log import News
 from hpcbench.worker.loopback import on_loopback
 from hpcbench.worker.party import Party
 from hpcbench.worker.ranks import RankFailure
@@ -81,6 +82,7 @@ class EngineProcess:
         log: the engine's log; None: the worker's.
         run_tasks: the run tasks that it serves; none: those of the group.
         devices: entries of CUDA_VISIBLE_DEVICES, where it may not have all GPUs of the job; None: it may.
+        news: receives events of the engine's further nodes; None: they are not logged.
     """
 
     def __init__(
@@ -93,7 +95,9 @@ class EngineProcess:
         *,
         run_tasks: Sequence[ResolvedRunTask] = (),
         devices: Sequence[str] | None = None,
+        news: News | None = None,
     ) -> None:
+        self._news = news
         self.group = group
         self._experiment, self._owner = experiment, owner
         self.site = experiment.resolved.site
@@ -196,7 +200,9 @@ class EngineProcess:
         self._used = not self.elsewhere
         timeout = model.load_timeout + 30
         if self.group.nodes > 1:
-            self._party = Party(self._experiment, self.group, self._owner.id, self.client, self.log)
+            self._party = Party(
+                self._experiment, self.group, self._owner.id, self.client, self.log, self._news
+            )
             ready = await self._party.load(
                 body, model, tasks[0].environment, timeout, on_progress=on_progress
             )
@@ -207,9 +213,13 @@ class EngineProcess:
             seconds=time.monotonic() - started,
             pid=ready["pid"],
             versions=ready["versions"] or {},
-            memory=logged_memory(_since(self.log, log_begins)),
+            memory=self.logged_memory(log_begins),
             uncounted=uncounted,
         )
+
+    def logged_memory(self, begin: int = 0) -> LoggedMemory:
+        """Memory figures in the engine's log, from an offset on."""
+        return logged_memory(_since(self.log, begin))
 
     async def follow(self, environment: str, body: Mapping[str, Any]) -> None:
         """Start the wrapper and a further rank of an engine; the client's `status` tells what becomes of it.
@@ -252,6 +262,11 @@ class EngineProcess:
     async def blamed(self) -> RankFailure | None:
         """The rank to blame for the end of an engine with several nodes; all its ranks are ended then."""
         return await self._party.broken() if self._party is not None else None
+
+    def mark(self, phase: str) -> None:
+        """Start a phase in the monitors of the engine's further nodes."""
+        if self._party is not None:
+            self._party.mark(phase)
 
     @property
     def nodes(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import hpcbench
 from hpcbench import secret
@@ -15,6 +15,13 @@ from hpcbench.experiment.job_runs import begin_run
 from hpcbench.experiment.last_word import keep_room, say_no_room
 from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.plan import Group
+
+
+class News(Protocol):
+    """Receives events of a worker."""
+
+    def write(self, kind: Kind, /, *, sync: bool = False, **details: Any) -> None:
+        """Take an event; `sync`: it must survive a loss of power."""
 
 
 class WorkerEvents:

@@ -11,7 +11,7 @@ import time
 
 from hpcbench.monitor.alarms import Alarm
 from hpcbench.monitor.sampler import Monitor
-from hpcbench.worker.event_log import WorkerEvents
+from hpcbench.worker.event_log import News
 
 LONGEST_SECONDS = 20.0
 """Longest wait of the next load for the previous engine's memory."""
@@ -22,9 +22,7 @@ TOLERANCE = 256 << 20
 _PAUSE_SECONDS = 0.1
 
 
-async def wait_for_memory(
-    monitor: Monitor, news: WorkerEvents, longest: float = LONGEST_SECONDS
-) -> None:
+async def wait_for_memory(monitor: Monitor, news: News, longest: float = LONGEST_SECONDS) -> None:
     """Wait until each GPU's memory is as before any engine, and log the result.
 
     If no GPU can be read, it neither waits nor logs.

@@ -17,7 +17,7 @@ from hpcbench.monitor.engine_log import LoggedMemory
 from hpcbench.monitor.memory_figures import memory_figures
 from hpcbench.monitor.sampler import Monitor, Summary
 from hpcbench.worker.engine import EngineProcess, Loaded, last_lines
-from hpcbench.worker.event_log import WorkerEvents
+from hpcbench.worker.event_log import News
 from hpcbench.worker.gpu_release import wait_for_memory
 
 ENGINES_DOING = ("out_of_memory", "memory_near_limit", "disk_nearly_full", "engine_gone")
@@ -37,7 +37,7 @@ class Seen:
 
 
 class JobWatch:
-    """Watches one job from before its first engine to after its last.
+    """Watches one node of a job from before its first engine to after its last.
 
     Args:
         folders: folders whose disks are watched, by name.
@@ -52,7 +52,7 @@ class JobWatch:
         folders: Mapping[str, str | Path],
         file: Path,
         log: Path,
-        news: WorkerEvents,
+        news: News,
         *,
         alone: bool = True,
     ) -> None:
@@ -60,6 +60,7 @@ class JobWatch:
         self._folders, self._file, self._log, self._news = folders, file, log, news
         self._seen: dict[str, Seen] = {}
         self._monitor: Monitor
+        self._wrapper: EngineProcess | None = None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -83,18 +84,21 @@ class JobWatch:
             self._tell_measured(await asyncio.to_thread(self._monitor.stop))
 
     def mark(self, phase: str) -> None:
-        """Start a phase of the job."""
+        """Start a phase of the job, on all nodes of the engine."""
         self._monitor.mark(phase)
+        if self._wrapper is not None:
+            self._wrapper.mark(phase)
 
     def of(self, run_task: str, loaded: Loaded) -> Seen:
         """The observations of a run task."""
         return self._seen.setdefault(run_task, Seen(loaded.memory))
 
-    def engine(self, wrapper: EngineProcess, loaded: Loaded | None) -> None:
-        """Watch this engine from now on; None: watch none."""
+    def engine(self, wrapper: EngineProcess, loaded: Loaded | None, *, serves: bool = True) -> None:
+        """Watch this engine from now on; None: watch none. `serves`: its process here answers requests."""
+        self._wrapper = wrapper if loaded else None
         seen_from_here = loaded is not None and not wrapper.elsewhere
         self._monitor.watch_engine(loaded.pid if loaded and seen_from_here else None)
-        self._monitor.ask_engine(wrapper.gauges() if loaded else None)
+        self._monitor.ask_engine(wrapper.gauges() if loaded and serves else None)
 
     async def unloaded(self) -> None:
         """Wait for the memory of an engine that has ended."""

@@ -15,6 +15,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import Client, EngineGone, LoadFailed
 from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import Group
+from hpcbench.worker.event_log import News
 from hpcbench.worker.ranks import RankFailure, Ranks, guilty, nodes_of_job
 from hpcbench.worker.rendezvous import address_of, held_port, own_address
 
@@ -37,11 +38,19 @@ class Party:
         owner: the worker's id.
         client: the client of the wrapper on this node, the first.
         log: the log of this node's engine.
+        news: receives events of the other nodes; None: they are not logged.
     """
 
     def __init__(
-        self, experiment: Experiment, group: Group, owner: str, client: Client, log: Path
+        self,
+        experiment: Experiment,
+        group: Group,
+        owner: str,
+        client: Client,
+        log: Path,
+        news: News | None = None,
     ) -> None:
+        self._news = news
         self._experiment, self._group, self._owner = experiment, group, owner
         self._client, self._log = client, log
         self._site = experiment.resolved.site
@@ -114,7 +123,9 @@ class Party:
         timeout: float,
         on_progress: Callable[[str], None],
     ) -> dict[str, Any]:
-        ranks = self._ranks = Ranks(self._experiment, self._group, self._owner, self.nodes)
+        ranks = self._ranks = Ranks(
+            self._experiment, self._group, self._owner, self.nodes, self._news
+        )
         await ranks.start(order)
         loading = asyncio.ensure_future(self._client.load(first, timeout, on_progress=on_progress))
         breaking = asyncio.ensure_future(ranks.failed())
@@ -189,6 +200,11 @@ class Party:
     async def _fail_first(self, failure: RankFailure) -> None:
         with contextlib.suppress(HpcbenchError, OSError):  # gone: nothing of it needs an end
             await self._client.fail(failure.kind, str(failure), failure.cause)
+
+    def mark(self, phase: str) -> None:
+        """Start a phase in the monitors of the other nodes."""
+        if self._ranks is not None:
+            self._ranks.mark(phase)
 
     @property
     def machines(self) -> list[Mapping[str, Any]]:

@@ -226,7 +226,9 @@ class Worker:
             self.watch = watch = self._job_watch(near)
             async with (
                 watch.running(),
-                EngineProcess(self.experiment, self.group, self.owner, watch.unloaded) as wrapper,
+                EngineProcess(
+                    self.experiment, self.group, self.owner, watch.unloaded, news=self.news
+                ) as wrapper,
             ):
                 self.serving = Serving(
                     wrapper, self.news, watch, self.owner.node, self.stop, self.board.given_up, self._drain

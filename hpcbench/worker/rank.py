@@ -1,8 +1,9 @@
 """A further node of an engine: `python -m hpcbench.worker.rank EXPERIMENT OWNER RANK`, in a job step.
 
 It reads its order, one line of JSON, from standard input, runs the wrapper with the engine's process of
-this rank, and reports on standard output, a line of JSON each: `here`, `started`, `beat`, `failed`. It ends
-when its input ends or falls silent, and nothing of the engine is left then. See `worker/ranks.py`.
+this rank, and reports on standard output, a line of JSON each: `here`, `started`, `beat`, `failed`, and
+`event` for those of its monitor, whose phases the first node names. It ends when its input ends or falls
+silent, and nothing of the engine is left then. See `worker/ranks.py`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from hpcbench.data.staging import stage, staging_folder
 from hpcbench.environments.orphans import reap, reap_folders, scratch
 from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.event_log import Kind
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import LoadFailed
 from hpcbench.monitor.devices import check_allocation, machine
 from hpcbench.schema.plan import Group
-from hpcbench.worker.engine import EngineProcess
-from hpcbench.worker.ranks import BEAT_SECONDS, SILENT_BEATS, rank_log
+from hpcbench.worker.engine import EngineProcess, Loaded
+from hpcbench.worker.job_watch import JobWatch
+from hpcbench.worker.ranks import BEAT_SECONDS, SILENT_BEATS, rank_log, rank_monitor
 from hpcbench.worker.rendezvous import own_address
 
 LOOK_SECONDS = 0.5
@@ -52,7 +55,10 @@ class _Rank:
     ) -> None:
         self._experiment, self._rank, self._order = experiment, rank, order
         self._group = Group.model_validate(order["group"])
-        self._log = rank_log(experiment, self._group.id, owner, rank)
+        place = (experiment, self._group.id, owner, rank)
+        self._log, self._readings = rank_log(*place), rank_monitor(*place)
+        self._watch: JobWatch | None = None
+        self._loaded: Loaded | None = None
         self._left = asyncio.Event()
         """Set: the worker on the first node is gone, or wants no engine any more."""
 
@@ -71,13 +77,17 @@ class _Rank:
         await asyncio.gather(working, listening, leaving, return_exceptions=True)
 
     async def _listen(self) -> None:
-        """Set `_left` when the beats end."""
+        """Set `_left` when the beats end; act on what the first node says."""
         loop, heard = asyncio.get_running_loop(), asyncio.Event()
 
         def read() -> None:
+            rest = b""
             with contextlib.suppress(OSError):
-                while os.read(0, 4096):
+                while block := os.read(0, 4096):
                     loop.call_soon_threadsafe(heard.set)
+                    *lines, rest = (rest + block).split(b"\n")
+                    for line in filter(None, lines):
+                        loop.call_soon_threadsafe(self._mark, json.loads(line)["mark"])
             with contextlib.suppress(RuntimeError):  # the loop has ended, too
                 loop.call_soon_threadsafe(self._left.set)
 
@@ -91,6 +101,13 @@ class _Rank:
             except asyncio.TimeoutError:  # noqa: UP041 (Python 3.10)
                 missed += 1  # counted, not timed: a job that was suspended has missed nothing
         self._left.set()
+
+    def _mark(self, phase: str) -> None:
+        """Start a phase of the monitor; that of a run task is reported at the end."""
+        if self._watch is not None and self._loaded is not None:
+            self._watch.mark(phase)
+            if phase in self._group.run_tasks:
+                self._watch.of(phase, self._loaded)
 
     async def _work(self) -> None:
         try:
@@ -120,18 +137,31 @@ class _Rank:
             "own_address": own_address(site.slurm.interface, order["place"]["address"]),
         }  # fmt: skip
         engine = EngineProcess(self._experiment, self._group, Owner.here(), _nothing, log=self._log)
-        async with engine:
+        folders: dict[str, str | Path] = {"experiment": self._experiment.path}
+        folders["scratch"] = scratch(site.scratch)
+        watch = self._watch = JobWatch(folders, self._readings, self._log, _Reported())
+        async with watch.running(), engine:
             await engine.follow(order["environment"], {**body, "rank": place})
-            said = False
-            while True:
-                now = await engine.client.status()
-                if now["state"] == "failed":
-                    # At once, before its end here: the other ranks will have errors of their own by then.
-                    return _say("failed", **now["error"])
-                if now["state"] == "ready" and not said:
-                    said = True
-                    _say("started", machine=await asyncio.to_thread(machine, body["gpus"]))
-                await asyncio.sleep(LOOK_SECONDS)
+            try:
+                while True:
+                    now = await engine.client.status()
+                    if now["state"] == "failed":
+                        # At once, before its end here: the other ranks will have errors of their own by then.
+                        return _say("failed", **now["error"])
+                    if now["state"] == "ready" and self._loaded is None:
+                        self._loaded = Loaded(0.0, now["pid"], {}, engine.logged_memory(), "")
+                        watch.engine(engine, self._loaded, serves=False)
+                        _say("started", machine=await asyncio.to_thread(machine, body["gpus"]))
+                    await asyncio.sleep(LOOK_SECONDS)
+            finally:
+                watch.engine(engine, None)
+
+
+class _Reported:
+    """Sends the monitor's events to the first node."""
+
+    def write(self, kind: Kind, /, *, sync: bool = False, **details: Any) -> None:
+        _say("event", event=kind, details=details)
 
 
 async def _nothing() -> None:

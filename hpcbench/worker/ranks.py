@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcbench.experiment.event_log import Kind
 from hpcbench.experiment.layout import Experiment
 from hpcbench.installed import this_python
 from hpcbench.schema.definitions import Site
@@ -28,6 +29,7 @@ from hpcbench.schema.plan import Group
 from hpcbench.slurm.gpu_request import gpu_options
 from hpcbench.slurm.nodes import expand_nodes
 from hpcbench.subprocesses import printed
+from hpcbench.worker.event_log import News
 
 BEAT_SECONDS = 1.0
 """Interval of the beats in either direction."""
@@ -46,6 +48,12 @@ END_SECONDS = 12.0
 
 CANCEL_SECONDS = 3.0
 """Longest wait for Slurm to kill a step, and for the step to be gone."""
+
+LAST_WORDS_SECONDS = 1.0
+"""Longest wait for what an ended step wrote before its end."""
+
+FORWARDED: frozenset[Kind] = frozenset({"alarm", "monitor", "monitor_note"})
+"""Events of a rank's monitor that become events of the worker, with `rank` and `node`."""
 
 CONSEQUENCES = frozenset({"unknown", "cuda_error", "stalled", "timeout", "network"})
 """Causes that a rank also reports when another one left it."""
@@ -108,14 +116,22 @@ class Ranks:
         group: the worker's group.
         owner: the worker's id, part of the names of the ranks' logs.
         nodes: names of all nodes; the first one is this one.
+        news: receives the events of the other nodes' monitors; None: they are not logged.
     """
 
     def __init__(
-        self, experiment: Experiment, group: Group, owner: str, nodes: Sequence[str]
+        self,
+        experiment: Experiment,
+        group: Group,
+        owner: str,
+        nodes: Sequence[str],
+        news: News | None = None,
     ) -> None:
         self._experiment, self._group, self._owner = experiment, group, owner
         self._steps = [
-            _Step(number, node, self._log(number)) for number, node in enumerate(nodes) if number
+            _Step(number, node, self._log(number), news)
+            for number, node in enumerate(nodes)
+            if number
         ]
         self.failures: list[RankFailure] = []
         """Failures so far, in the order of the reports."""
@@ -162,6 +178,11 @@ class Ranks:
             await asyncio.sleep(0.1)
         return guilty(self.failures)
 
+    def mark(self, phase: str) -> None:
+        """Start a phase in the monitors of all ranks."""
+        for step in self._steps:
+            step.say({"mark": phase})
+
     async def end(self) -> None:
         """End all ranks; returns when no step of them is left."""
         await asyncio.gather(*(step.end() for step in self._steps))
@@ -170,9 +191,9 @@ class Ranks:
 class _Step:
     """One further node: its step, and what it reports."""
 
-    def __init__(self, rank: int, node: str, log: Path) -> None:
-        self.rank, self.node, self.log = rank, node, log
-        self.here = self.started = self._silent = False
+    def __init__(self, rank: int, node: str, log: Path, news: News | None) -> None:
+        self.rank, self.node, self.log, self._news = rank, node, log, news
+        self.here = self.started = self._silent = self._failed = False
         self._id: str | None = None
         """Slurm's id of the step, once it has said it."""
         self.machine: Mapping[str, Any] = {"gpus": []}
@@ -190,15 +211,18 @@ class _Step:
             )  # fmt: skip
         except OSError as error:
             return self._fail("no_step", f"{argv[0]} cannot be started: {error.strerror or error}")
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended: reported by its end
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
-            await self._process.stdin.drain()
+        self.say(order)
         self._tasks = [
             asyncio.ensure_future(self._hear()),
             asyncio.ensure_future(self._beat()),
             asyncio.ensure_future(self._keep_errors()),
         ]
+
+    def say(self, what: Mapping[str, Any]) -> None:
+        """Tell the rank something: its order, or the start of a phase."""
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):  # it has ended: reported by its end
+                self._process.stdin.write(json.dumps(what).encode() + b"\n")
 
     async def _beat(self) -> None:
         assert self._process is not None and self._process.stdin is not None
@@ -214,13 +238,15 @@ class _Step:
             self._errors = (self._errors + block)[-(2**14) :]
 
     async def _hear(self) -> None:
-        """Read its reports until it ends, falls silent or fails."""
+        """Read its reports until it ends or falls silent."""
         assert self._process is not None and self._process.stdout is not None
         since, missed = time.monotonic(), 0
-        while not self._ending:
+        while True:
             try:
                 line = await asyncio.wait_for(self._process.stdout.readline(), BEAT_SECONDS)
             except asyncio.TimeoutError:  # noqa: UP041 (Python 3.10)
+                if self._ending:
+                    continue
                 # Counted, not timed: while this process itself is stopped, nothing is missed.
                 missed += 1
                 if self.here and missed >= SILENT_BEATS:
@@ -234,20 +260,19 @@ class _Step:
             missed = 0
             if not line:
                 break
-            if not self._take(line):
-                return
+            self._take(line)
         if not self._ending:
             code = await self._process.wait()
             await asyncio.sleep(0.1)  # its last error may still be on its way
             what = "step ended" if self.here else "step did not start"
             self._fail("no_step", f"its job {what}, exit code {code}{self._said()}")
 
-    def _take(self, line: bytes) -> bool:
-        """Act on a report; False: it was the last one."""
+    def _take(self, line: bytes) -> None:
+        """Act on a report."""
         with contextlib.suppress(ValueError):
             said = json.loads(line)
             if not isinstance(said, dict):
-                return True
+                return
             if said.get("said") == "here":
                 self.here, self._id = True, said.get("step")
             if said.get("said") == "started":
@@ -258,11 +283,16 @@ class _Step:
                     str(said.get("kind")), str(said.get("message")),
                     tail=tuple(said.get("tail") or ()), **fields,
                 )  # fmt: skip
-                return False
-        return True
+            if said.get("said") == "event" and said.get("event") in FORWARDED and self._news:
+                details = {"rank": self.rank, "node": self.node, **said["details"]}
+                if "message" in details:
+                    details["message"] = f"{self.node}: {details['message']}"
+                with contextlib.suppress(OSError):  # a full disk is detected elsewhere, too
+                    self._news.write(said["event"], sync=True, **details)
 
     def _fail(self, kind: str, message: str, **more: Any) -> None:
-        if not self._ending:
+        if not self._ending and not self._failed:
+            self._failed = True
             more["cause"] = more.get("cause") or "unknown"
             self._tell(RankFailure(self.rank, self.node, kind, message, log=str(self.log), **more))
 
@@ -290,6 +320,8 @@ class _Step:
                 process.kill()
             await process.wait()
         finally:
+            # Its last words: the memory that its engine took.
+            await asyncio.wait(self._tasks[:1], timeout=LAST_WORDS_SECONDS)
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -306,6 +338,11 @@ def step_command(site: Site, group: Group, node: str) -> list[str]:
     }  # fmt: skip
     words = ((key.replace("_", "-"), value) for key, value in options.items())
     return ["srun", *(f"--{key}" if value is True else f"--{key}={value}" for key, value in words)]
+
+
+def rank_monitor(experiment: Experiment, group: str, owner: str, rank: int) -> Path:
+    """File with the readings of a further rank's monitor."""
+    return experiment.worker_monitor(group, f"{owner}.rank{rank}")
 
 
 def rank_log(experiment: Experiment, group: str, owner: str, rank: int) -> Path:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ from hpcbench.inference.client import EngineGone, LoadFailed
 from hpcbench.schema.definitions import Parallel
 from hpcbench.schema.records import Message, Request
 from hpcbench.worker.engine import EngineProcess
+from hpcbench.worker.event_log import News
 from tests.faults.conftest import Bench, Trial, question
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
@@ -72,7 +75,9 @@ class Nodes:
         self.experiment = Experiment(trial.path)
 
     @asynccontextmanager
-    async def engine(self, number: int = 0) -> AsyncIterator[EngineProcess]:
+    async def engine(
+        self, number: int = 0, news: News | None = None
+    ) -> AsyncIterator[EngineProcess]:
         """The worker's side of an engine on both."""
         self.experiment.use_packages()
         group = self.experiment.work.groups[0].model_copy(update={"nodes": 2})
@@ -81,7 +86,7 @@ class Nodes:
         async def nothing() -> None:
             pass
 
-        async with EngineProcess(self.experiment, group, owner, nothing) as engine:
+        async with EngineProcess(self.experiment, group, owner, nothing, news=news) as engine:
             yield engine
 
     async def load(self, engine: EngineProcess) -> None:
@@ -196,3 +201,33 @@ async def a_missing_node(nodes: Nodes) -> None:
             await nodes.load(engine)
     assert failed.value.node == "two"
     assert not nodes.trial.engines() and not nodes.steps()
+
+
+class Heard:
+    """Events in a list."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def write(self, kind: str, /, *, sync: bool = False, **details: Any) -> None:
+        self.events.append({"event": kind, **details})
+
+
+def test_the_monitor_of_a_further_node_reports_its_memory_by_run_task(nodes: Nodes) -> None:
+    heard = Heard()
+    asyncio.run(a_watched_rank(nodes, heard))
+    told = [one for one in heard.events if one["event"] == "monitor"]
+    (memory,) = [one["memory"] for one in told if one["run_task"] == "numbers"]
+    assert (told[0]["rank"], told[0]["node"]) == (1, "two")
+    assert memory["host_held_peak"] > 10 * 2**20, "a process of Python has more"
+    assert not [one for one in heard.events if one["event"] == "alarm"], heard.events
+    (file,) = nodes.experiment.workers_dir.glob("*.790-0.rank1.monitor.jsonl")
+    phases = [json.loads(line)["phase"] for line in file.read_text().splitlines()]
+    assert phases[0] == "start" and phases[-1] == "numbers"
+
+
+async def a_watched_rank(nodes: Nodes, heard: Heard) -> None:
+    async with nodes.engine(90, heard) as engine:
+        await nodes.load(engine)
+        engine.mark("numbers")
+        assert await answer(engine, 1)

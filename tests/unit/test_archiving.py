@@ -544,6 +544,7 @@ def test_events_of_ended_workers_become_one_file_and_logs_stay(tmp_path: Path) -
     worker(here, "1_0-0", "started", "finished")
     worker(here, "1_1-0", "started", "model_failed", "failed")
     worker(here, "1_2-0", "started")
+    here.worker_monitor("g0", "1_0-0.rank1").write_text("{}\n")
     before = {path: list(records) for path, records in here.worker_records()}
     assert fold_workers(here)
     names = {path.name for path in here.workers_dir.iterdir()}
