@@ -15,8 +15,10 @@ its steps, by what its worker's events, the engine and a trace of the interprete
 
 The engine is the scripted one of tests/, which loads in no time, so that what is seen is hpcbench's own
 part; a real engine's load comes on top for both alike. `--image` runs both in the cluster's test image.
+With `--nodes N` the engine has a process on each of N nodes: the bare job starts them by `srun`, as its user
+would by hand.
 
-    python benchmarks/worker_start.py [--runs 5] [--image]
+    python benchmarks/worker_start.py [--runs 5] [--image] [--nodes 2]
 """
 
 from __future__ import annotations
@@ -45,7 +47,15 @@ PHASES = ("python", "imports", "board", "container", "engine", "first")
 
 BARE = """#!/bin/bash
 date +%s.%N > first
-{prefix} {python} -m hpcbench_scripted --uds "$PWD/s" --script "{script}" --name bare &
+rank=0
+for node in $(scontrol show hostnames); do
+  if [ $rank -gt 0 ]; then
+    srun --nodes=1 --ntasks=1 --nodelist=$node --overlap {prefix} {python} -m hpcbench_scripted \\
+      --uds unused --script "{script}" --name bare --rank $rank {place} &
+  fi
+  rank=$((rank + 1))
+done
+{prefix} {python} -m hpcbench_scripted --uds "$PWD/s" --script "{script}" --name bare {place} &
 {python} -S -E - <<'PY'
 import socket, time
 while True:
@@ -59,8 +69,11 @@ while True:
         time.sleep(0.005)
 open("ready", "w").write(str(time.time()))
 PY
-kill %1
+kill $(jobs -p)
 """
+
+PORT = 19_733
+"""Port of the bare job's first node, below those that hpcbench chooses from."""
 
 
 def main() -> None:
@@ -68,9 +81,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--image", action="store_true", help="run the engine in the test image")
+    parser.add_argument("--nodes", type=int, default=1, help="nodes of the engine")
     given = parser.parse_args()
     with drill("worker-start") as user:
         image = _use_image(user) if given.image else None
+        if given.nodes > 1:
+            more = {"image": image} if image else {}
+            user.model("scripted", nodes=given.nodes, parallel={"pipeline": given.nodes}, **more)
         stamp = user.folder / "first-line"
         _note_first_line(user, stamp)
         user.script(answer_ms=[0, 0])
@@ -84,12 +101,15 @@ def main() -> None:
             if turn:
                 ours.append(_phases(run, stamp))
             sif = _sif(run) if image else None
-            took = _bare(user, turn, sif)
+            took = _bare(user, turn, sif, given.nodes)
             if turn:
                 bare.append(took)
     floor = statistics.median(bare)
-    print(f"load {os.getloadavg()[0]:.1f}; medians of {given.runs}; image {image or 'none'}")
+    shown = f"medians of {given.runs}; nodes {given.nodes}; image {image or 'none'}"
+    print(f"load {os.getloadavg()[0]:.1f}; {shown}")
     print(f"{'bare job: the engine answers':<40}{floor:>7.2f} s{1:>7.2f}")
+    ready = statistics.median(sum(one.values()) - one["first"] for one in ours)
+    print(f"{'hpcbench: the engine is ready':<40}{ready:>7.2f} s{ready / floor:>7.2f}")
     whole = statistics.median(sum(one.values()) for one in ours)
     print(f"{'hpcbench: the engine is asked':<40}{whole:>7.2f} s{whole / floor:>7.2f}")
     for phase in PHASES:
@@ -140,18 +160,24 @@ def _python_began(log: str) -> float:
     return datetime.strptime(said[1], "%Y-%m-%d %H:%M:%S,%f").timestamp()  # noqa: DTZ007 - local, as the log
 
 
-def _bare(user: Drill, turn: int, sif: Path | None) -> float:
+def _bare(user: Drill, turn: int, sif: Path | None, nodes: int) -> float:
     folder = user.folder / f"bare-{turn}"
     folder.mkdir()
     shutil.chown(folder, "hpcuser", "hpcuser")
     engine = user.lab.user_home / "scripted-engine"
-    prefix, python = f"env PYTHONPATH={engine}", "/usr/bin/python3"
+    prefix, python = f"env PYTHONPATH={engine}", str(user.python)
     if sif is not None:
         prefix = f"apptainer exec --bind {user.lab.user_home} --env PYTHONPATH={engine} {sif}"
         python = "python3"
     script = folder / "job.sh"
-    script.write_text(BARE.format(prefix=prefix, python=python, script=user.script_file))
-    job = sbatch(user.lab, "--mem=1G", "-o", str(folder / "log"), str(script), cwd=folder)
+    place = f"--nodes {nodes} --at 127.0.0.1:{PORT}" if nodes > 1 else ""
+    script.write_text(
+        BARE.format(prefix=prefix, python=python, script=user.script_file, place=place)
+    )
+    job = sbatch(
+        user.lab, "--mem=1G", f"--nodes={nodes}", "--ntasks-per-node=1", "-o", folder / "log", script,
+        cwd=folder,
+    )  # fmt: skip
     wait_for_job(user.lab, job)
     return float((folder / "ready").read_text()) - float((folder / "first").read_text())
 
