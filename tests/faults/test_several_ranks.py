@@ -216,9 +216,9 @@ class Heard:
 def test_the_monitor_of_a_further_node_reports_its_memory_by_run_task(nodes: Nodes) -> None:
     heard = Heard()
     asyncio.run(a_watched_rank(nodes, heard))
-    told = [one for one in heard.events if one["event"] == "monitor"]
-    (memory,) = [one["memory"] for one in told if one["run_task"] == "numbers"]
-    assert (told[0]["rank"], told[0]["node"]) == (1, "two")
+    figures = [one for one in heard.events if one["event"] == "monitor"]
+    (memory,) = [one["memory"] for one in figures if one["run_task"] == "numbers"]
+    assert (figures[0]["rank"], figures[0]["node"]) == (1, "two")
     assert memory["host_held_peak"] > 10 * 2**20, "a process of Python has more"
     assert not [one for one in heard.events if one["event"] == "alarm"], heard.events
     (file,) = nodes.experiment.workers_dir.glob("*.790-0.rank1.monitor.jsonl")

@@ -123,6 +123,7 @@ def rank_late(trial: Trial) -> None:
     late = trial.chance.randint(500, 10_000)
     run = trial.submit(answer_ms=[1, 3], late_rank_ms=late)
     trial.fields["late_ms"] = late
+    run.wait("done")
     trial.to_the_end(run, {})
     (ready,) = run.said("model_ready")
     assert ready["seconds"] >= late / 1000
@@ -134,6 +135,7 @@ def port_taken(trial: Trial) -> None:
     times = trial.chance.choice([1, 2])
     run = trial.submit(answer_ms=[1, 3], ports_taken=times)
     trial.fields["times"] = times
+    run.wait("done")
     trial.to_the_end(run, {})
     assert len([one for one in run.said("loading") if "another port" in one["message"]]) == times
     assert not run.said("model_failed") and not run.said("engine_died")
