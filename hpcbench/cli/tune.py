@@ -168,12 +168,15 @@ class Duels:
         return prepared_once(resolved, self._plan, packages)
 
     def _ended(self, experiment: Experiment) -> bool:
-        """Submit a step and wait for its end; False: the budget ended first, and the step is cancelled."""
+        """Submit a step and wait for its end; False: the budget or the user ended it, and it is cancelled."""
         from hpcbench.status import ENDED
 
         submit_first(experiment)
-        status = follow(experiment, silent=True, until=self._until)
-        if status.state not in ENDED:
+        try:
+            status = follow(experiment, silent=True, until=self._until)
+        except KeyboardInterrupt:
+            status = None
+        if status is None or status.state not in ENDED:
             cancel(experiment)
             return False
         if status.state != "done":
@@ -305,7 +308,7 @@ def _print(duels: Sequence[Duel]) -> None:
 
 def _tell(best: Settings, *, whole: bool, overlay: Path | None, registry: Path) -> None:
     if not whole:
-        print("the budget ended before the search: --budget gives it more minutes")
+        print("the search did not come to its end: --budget gives it more minutes")
     if not best:
         print("no setting was faster than the plan as it is")
         return

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 import yaml
 
-from tests.faults.conftest import Bench, Trial
+from tests.faults.conftest import Bench, Trial, until
 
 
 def test_settings_that_are_faster_are_found_and_written_with_their_evidence(bench: Bench) -> None:
@@ -52,14 +53,18 @@ def test_numbers_of_engines_meet_in_whole_jobs_and_the_overlay_has_the_faster(be
         assert f"# model.replicas_per_node=2 against as it was: × {duel['ratio']:.3f}" in text
 
 
-def test_a_budget_that_ends_leaves_nothing_running(bench: Bench) -> None:
+@pytest.mark.parametrize("budget", [0.1, 60])
+def test_a_search_that_is_ended_leaves_nothing_running(bench: Bench, budget: float) -> None:
     bench.script(answer_ms=[3000, 3000])
     plan = bench.plan({"concurrency": 1}, shard_size=None)
 
     tuned = bench.start(
         "tune", plan, "--registry", bench.folder / "registry", "--try", "concurrency=2",
-        "--budget", 0.1, "--json",
+        "--budget", budget, "--json",
     )  # fmt: skip
+    if budget > 1:
+        until(lambda: [*bench.home.glob("experiments/*/workers/g*.events.jsonl")], "a worker")
+        tuned.send_signal(signal.SIGINT)
     out, err = tuned.communicate(timeout=300)
 
     assert tuned.returncode == 0, err
