@@ -291,6 +291,36 @@ class Disk:
         return cls(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
 
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes through a network interface of this node, by all its programs."""
+
+    received: int
+    sent: int
+
+
+_INFINIBAND_WORD = 4
+"""Bytes that InfiniBand's counters count as one."""
+
+
+def network(kernel: Path = Path("/sys/class")) -> dict[str, Traffic]:
+    """Traffic of each interface since the node started: those of IP, and InfiniBand's ports, `mlx5_0/1`.
+
+    What an engine sends by RDMA is in the port's counters alone. The node's own loop is left out.
+    """
+    found = {}
+    for folder in sorted(kernel.glob("net/*/statistics")):
+        counts = _read(folder / "rx_bytes"), _read(folder / "tx_bytes")
+        if folder.parent.name != "lo" and all(one.strip().isdigit() for one in counts):
+            found[folder.parent.name] = Traffic(*map(int, counts))
+    for folder in sorted(kernel.glob("infiniband/*/ports/*/counters")):
+        counts = _read(folder / "port_rcv_data"), _read(folder / "port_xmit_data")
+        if all(one.strip().isdigit() for one in counts):
+            port = f"{folder.parents[2].name}/{folder.parent.name}"
+            found[port] = Traffic(*(int(one) * _INFINIBAND_WORD for one in counts))
+    return found
+
+
 def _read(path: Path) -> str:
     """A small file of the kernel's; empty: it is gone or not readable for us."""
     try:

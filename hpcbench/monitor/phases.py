@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from hpcbench.monitor.gauges import EngineState
-from hpcbench.monitor.host import Disk, HostMemory
+from hpcbench.monitor.host import Disk, HostMemory, Traffic
 from hpcbench.monitor.nvml import THROTTLES, Gpu, GpuReading
 
 HostSource = Literal["job", "pss", "rss"]
@@ -33,6 +33,8 @@ class Reading:
     disks: Mapping[str, Disk]
     engine: EngineState
     """The last reported state; all None: the engine does not answer."""
+    network: Mapping[str, Traffic] = field(default_factory=dict)
+    """Interface → its traffic since the node started."""
 
     @property
     def busy(self) -> bool:
@@ -92,6 +94,8 @@ class Phase:
     """Minimum, bytes."""
     engine: EngineState
     """Greatest values."""
+    network: Mapping[str, Traffic] = field(default_factory=dict)
+    """Interface → its traffic in the phase."""
 
 
 @dataclass
@@ -171,6 +175,7 @@ class Tally:
         self._source: HostSource | None = None
         self._disks: dict[str, int] = {}
         self._engine = EngineState()
+        self._network: dict[str, Traffic] = {}
 
     def add(self, now: Reading, before: Reading | None) -> None:
         """Add a reading; the time since `before` belongs to this phase."""
@@ -193,6 +198,13 @@ class Tally:
         for name, disk in now.disks.items():
             self._disks[name] = min(self._disks.get(name, disk.free), disk.free)
         self._engine = _greatest((self._engine, now.engine))
+        for name, traffic in now.network.items():
+            if before is not None and (last := before.network.get(name)) is not None:
+                so_far = self._network.get(name, Traffic(0, 0))
+                self._network[name] = Traffic(
+                    so_far.received + traffic.received - last.received,
+                    so_far.sent + traffic.sent - last.sent,
+                )
 
     def phase(self) -> Phase:
         """Summary of the readings so far."""
@@ -210,6 +222,7 @@ class Tally:
             cpu_seconds=self._cpu_seconds,
             disk_free=dict(self._disks),
             engine=self._engine,
+            network=dict(self._network),
         )
 
 

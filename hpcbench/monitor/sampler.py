@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from hpcbench.monitor.alarms import GIB, Alarm, Alarms
 from hpcbench.monitor.devices import gpus, visible
 from hpcbench.monitor.gauges import EngineState, engine_state
-from hpcbench.monitor.host import Cgroup, Disk, HostMemory, ProcessTree
+from hpcbench.monitor.host import Cgroup, Disk, HostMemory, ProcessTree, Traffic, network
 from hpcbench.monitor.nvml import Gpu, Nvml
 from hpcbench.monitor.phases import HostSource, Phase, Reading, Tally
 
@@ -105,6 +105,7 @@ class Monitor:
         self._engine = _Engine()
         self._due = {"search": _Due(SEARCH_SECONDS), "disk": _Due(DISK_SECONDS)}
         self._disks: dict[str, Disk] = {}
+        self._network: dict[str, Traffic] = {}
         self._pss: int | None = None
         self._last: Reading | None = None
         self._marks: deque[str] = deque()
@@ -234,6 +235,8 @@ class Monitor:
             found = {name: Disk.of(folder) for name, folder in self._folders.items()}
             self._disks = {name: disk for name, disk in found.items() if disk is not None}
             self._pss = None if self._of_job(host) else self._tree.pss_bytes()
+        if search:
+            self._network = network()
         held, source = self._held(host)
         zombies = sum(one.state == "Z" for one in members.values())
         return Reading(
@@ -247,6 +250,7 @@ class Monitor:
             cpu_seconds=self._tree.cpu_seconds,
             disks=self._disks,
             engine=self._engine.state(at),
+            network=self._network,
         )
 
     def _watch(self, pid: int | None) -> None:
@@ -363,6 +367,7 @@ def _line(phase: str, now: Reading) -> dict[str, Any]:
         processes=now.processes,
         zombies=now.zombies or None,
         disk={name: disk.free for name, disk in now.disks.items()} or None,
+        net={name: [one.received, one.sent] for name, one in now.network.items()} or None,
         running=now.engine.running,
         waiting=now.engine.waiting,
         kv=now.engine.kv_usage,

@@ -127,4 +127,8 @@ class JobWatch:
             if name in phases:
                 figures = asdict(memory_figures(phases[name], seen.memory))
                 known = {key: value for key, value in figures.items() if value is not None}
-                self._news.write("monitor", run_task=name, memory=known)
+                network = {
+                    interface: asdict(traffic)
+                    for interface, traffic in phases[name].network.items()
+                }
+                self._news.write("monitor", run_task=name, memory=known, network=network)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.monitor.host import Cgroup, Disk, ProcessTree
+from hpcbench.monitor.host import Cgroup, Disk, ProcessTree, Traffic, network
 from tests.unit.monitor.conftest import Group, wait_for
 
 MIB = 1 << 20
@@ -238,3 +238,18 @@ def test_a_disks_room_is_what_an_ordinary_user_has_of_it(tmp_path: Path) -> None
     disk = Disk.of(tmp_path)
     assert disk is not None and 0 <= disk.free <= disk.size
     assert Disk.of(tmp_path / "gone") is None
+
+
+def test_traffic_is_that_of_ip_and_of_infinibands_ports_without_the_loop(tmp_path: Path) -> None:
+    counters = {
+        "net/eth0/statistics": {"rx_bytes": "100\n", "tx_bytes": "20\n"},
+        "net/lo/statistics": {"rx_bytes": "7\n", "tx_bytes": "7\n"},
+        "net/ib0/statistics": {"rx_bytes": "", "tx_bytes": "1\n"},
+        "infiniband/mlx5_0/ports/1/counters": {"port_rcv_data": "25\n", "port_xmit_data": "5\n"},
+    }
+    for folder, files in counters.items():
+        (tmp_path / folder).mkdir(parents=True)
+        for name, text in files.items():
+            (tmp_path / folder / name).write_text(text)
+    assert network(tmp_path) == {"eth0": Traffic(100, 20), "mlx5_0/1": Traffic(100, 20)}
+    assert all(one.received >= 0 for one in network().values())

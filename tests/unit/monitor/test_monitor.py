@@ -17,7 +17,7 @@ import pynvml
 import pytest
 
 from hpcbench.monitor.alarms import Alarm
-from hpcbench.monitor.host import Cgroup, HostMemory
+from hpcbench.monitor.host import Cgroup, HostMemory, network
 from hpcbench.monitor.memory_figures import memory_figures
 from hpcbench.monitor.sampler import Monitor, Summary
 from tests.conftest import unavailable
@@ -324,6 +324,8 @@ def test_readings_are_lines_of_a_file_and_thinned_out_as_they_become_many(
     assert 10 <= len(lines) <= 20 < whole.readings
     assert lines[-1]["phase"] == "run" and lines[-1]["gpus"][0]["used"] == GIB
     assert {"time", "at", "held", "cpu", "processes", "disk"} <= lines[0].keys()
+    networks = [line.get("net", {}) for line in lines]
+    assert networks[0].keys() == networks[-1].keys() == network().keys()
     gaps = [later["at"] - earlier["at"] for earlier, later in zip(lines, lines[1:], strict=False)]
     assert max(gaps[-4:]) > min(gaps[:4])
 
