@@ -306,7 +306,7 @@ _INFINIBAND_WORD = 4
 def network(kernel: Path = Path("/sys/class")) -> dict[str, Traffic]:
     """Traffic of each interface since the node started: those of IP, and InfiniBand's ports, `mlx5_0/1`.
 
-    What an engine sends by RDMA is in the port's counters alone. The node's own loop is left out.
+    RDMA counts at the ports only. The node's own loop is left out.
     """
     found = {}
     for folder in sorted(kernel.glob("net/*/statistics")):
