@@ -70,6 +70,21 @@ class EngineSpec:
     """This process's place among the nodes of the engine; None: the engine has one node."""
 
 
+def with_share(engine: object, options: Mapping[str, Any], share: float | None) -> dict[str, Any]:
+    """An engine's options with its share of a GPU's memory among them; None: it has its GPUs to itself.
+
+    Raises:
+        UserError: the engine has no such option.
+    """
+    if share is None:
+        return dict(options)
+    option = getattr(engine, "memory_share_option", None)
+    if option is None:
+        what = "`gpu_memory_share`: the engine has no option for a share of a GPU's whole memory"
+        raise UserError(what, remedy="remove it, or use another engine")
+    return {**options, option: share}
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """How a model is split over the GPUs of all nodes of an engine; a definition's `parallel` explains it."""

@@ -78,6 +78,7 @@ def load_body(model: Model, env: Mapping[str, str], **of_the_job: Any) -> dict[s
         "stall_timeout": model.stall_timeout,
         # Only where a definition has it: a wrapper of an earlier version may be in the image.
         **({"parallel": model.parallel.model_dump()} if model.parallel else {}),
+        **({"gpu_memory_share": share} if (share := model.gpu_memory_share) else {}),
         **of_the_job,
     }
 

@@ -36,12 +36,7 @@ from hpcbench.registry.fitting_metrics import JUDGE, first_scores, is_resource
 from hpcbench.registry.model_choice import chosen
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.plugin_checks import Findings, PluginChecks
-from hpcbench.registry.resource_shapes import (
-    largest_node,
-    replicated,
-    spread,
-    with_memory_share,
-)
+from hpcbench.registry.resource_shapes import largest_node, replicated, spread
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source, Unfit, parse, validate
 from hpcbench.registry.upgrade import upgrade
@@ -521,10 +516,7 @@ class _Resolver:
             ml_task=ml_task,
             model=replicated(
                 spread(
-                    with_memory_share(
-                        with_reasoning_parser(model),
-                        self.checks.plugins.loaded("engines", model.engine),
-                    ),
+                    with_reasoning_parser(model),
                     self.checks.models.gpus(model),
                     largest_node(task.resources, site),
                 ),

@@ -202,20 +202,6 @@ def spread(model: Model, gpus: int, most_gpus: int | None = None) -> Model:
     return model.model_copy(update={"gpus": gpus, "nodes": nodes, "parallel": split})
 
 
-def with_memory_share(model: Model, engine: object) -> Model:
-    """The model with its share of a GPU's memory among its engine's options.
-
-    Args:
-        model: the definition.
-        engine: its engine's plugin.
-    """
-    option = getattr(engine, "memory_share_option", None)
-    if model.gpu_memory_share is None or option is None:
-        return model
-    options = {**model.engine_options, option: model.gpu_memory_share}
-    return model.model_copy(update={"engine_options": options})
-
-
 def replicated(model: Model, need: Resources, site: Site | None) -> Model:
     """The model with its number of engines in a job: its own, else those that fill a whole node, else one.
 

@@ -85,7 +85,9 @@ def needed_bytes(known: ModelFacts) -> tuple[float | None, float | None]:
 
 
 def stated_share(model: Model) -> float | None:
-    """Share of each GPU's memory that the engine's options set; None: not set."""
+    """Share of each GPU's memory that the model or its engine's options set; None: not set."""
+    if model.gpu_memory_share is not None:
+        return model.gpu_memory_share
     value = option_of(model, SHARES)
     return float(value) if isinstance(value, (int, float)) and 0 < value <= 1 else None
 

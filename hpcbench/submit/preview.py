@@ -198,6 +198,11 @@ def command_of(preview: Preview, run_task: ResolvedRunTask) -> list[str] | None:
     the engine. Secrets are masked.
     """
     model = run_task.served
+    try:
+        engine = plugins.load("engines", model.engine)()
+        options = plugins.with_share(engine, model.engine_options, model.gpu_memory_share)
+    except HpcbenchError:
+        return None
     spec = EngineSpec(
         model.source,
         model.name,
@@ -206,13 +211,13 @@ def command_of(preview: Preview, run_task: ResolvedRunTask) -> list[str] | None:
         context_length=model.context_length,
         gpus=model.gpus,
         chat_template="CHAT_TEMPLATE" if model.chat_template is not None else None,
-        options=dict(model.engine_options),
+        options=options,
         cpus=run_task.task.resources.cpus,
         images=run_task.most_images(preview.measured.images.get(run_task.name, 0)),
         reuse=run_task.agent is not None or preview.measured.reuse.get(run_task.name, False),
     )
     try:
-        command = plugins.load("engines", model.engine)().launch_command(spec)
+        command = engine.launch_command(spec)
     except HpcbenchError:
         return None
     program, *rest = command.argv

@@ -81,6 +81,8 @@ class Load(BaseModel):
     """Most images of one request; 0: unknown."""
     reuse: bool = False
     """Whether images repeat, so that caches of them pay off."""
+    gpu_memory_share: float | None = Field(default=None, gt=0, le=1)
+    """Share of a GPU's memory that it may use; None: all."""
     parallel: plugins.Split | None = None
     """How the model is split over its GPUs; None: as the engine likes."""
     rank: plugins.Rank | None = None
@@ -498,12 +500,14 @@ def _command(plugin: Any, ask: Load, socket: Path) -> tuple[plugins.Command, dic
         text = f"the path of the engine's socket is longer than {SOCKET_BYTES} bytes: {socket}"
         raise EngineFailed.of("bad_engine", text, "socket")
     left_out = {"engine", "env", "timeout", "stall_timeout", "parallel", "rank"}
+    left_out |= {"options", "gpu_memory_share"}
     spec_fields = ask.model_dump(exclude=left_out)
-    spec = plugins.EngineSpec(
-        socket=str(socket), parallel=ask.parallel, rank=ask.rank, **spec_fields
-    )
     try:
         engine = plugin()
+        options = plugins.with_share(engine, ask.options, ask.gpu_memory_share)
+        spec = plugins.EngineSpec(
+            socket=str(socket), parallel=ask.parallel, rank=ask.rank, options=options, **spec_fields
+        )
         command: plugins.Command = engine.launch_command(spec)
         fields = engine.request_fields(spec) if hasattr(engine, "request_fields") else {}
     except HpcbenchError as error:

@@ -47,6 +47,29 @@ def test_a_killed_worker_is_started_again_in_its_job_and_goes_on_with_its_shard(
     assert "SIGKILL ended this worker" in trial.screen()
 
 
+def test_engines_on_one_pretended_gpu_load_one_after_the_other_within_their_shares(
+    bench: Bench, calm: Trial
+) -> None:
+    bench.environ["CUDA_VISIBLE_DEVICES"] = "0"
+    bench.model("scripted", gpus=1, gpu_memory_share=0.45)
+    bench.script(answer_ms=[800, 900], load_ms=2000)
+    trial = bench.submit(bench.plan({}, parallelism=1, workers="all", shard_size=4))
+    until(lambda: len(seats(trial)) == 2, "shards of both workers")
+    assert [one["gpus"] for one in trial.said("started")] == ["0", "0"]
+    shares = []
+    for engine in trial.engines():
+        words = Path(f"/proc/{engine}/cmdline").read_bytes().decode().split("\0")
+        shares.append(words[words.index("--memory-share") + 1])
+    assert shares == ["0.45", "0.45"]
+    first, second = sorted(one["time"] for one in trial.said("model_ready"))
+    assert second - first >= 2, "the second engine loaded beside the first"
+    bench.script(answer_ms=[1, 3])
+    trial.wait("done")
+    whole(trial, calm)
+    hardware = trial.said("model_ready")[0]["hardware"]
+    assert (hardware["engines_each"], hardware["engines_per_gpu"]) == (2, 2)
+
+
 @pytest.mark.campaign
 @pytest.mark.usefixtures("route")
 def test_a_job_that_is_ended_drains_all_its_workers(bench: Bench, calm: Trial) -> None:

@@ -19,6 +19,7 @@ from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.resolve import load_plan, look
 from hpcbench.registry.source import Loc, parse, validate
 from hpcbench.schema.definitions import KINDS, LastJob
+from hpcbench.submit.image_check import stated_share
 from hpcbench.submit.sbatch import sbatch_text
 from tests.unit.registries import DEFINITIONS, PLAN, Files
 from tests.unit.small import measured
@@ -482,8 +483,7 @@ def test_engines_that_share_a_gpu_ask_for_fewer_gpus_and_say_their_share(
     text = sbatch_text(files.folder, found, group)
     assert f"--gres=gpu:a100:{gpus}" in text or f"--gres=gpu:{gpus}" in text
     assert f"--cpus-per-task={4 * engines}" in text
-    one = found.run_tasks[0].model
-    assert one.engine_options == {"gpu_memory_utilization": one.gpu_memory_share}
+    assert stated_share(found.run_tasks[0].model) == float(model[18:22])
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 
 from hpcbench.engines.sglang import SglangEngine
 from hpcbench.engines.vllm import VllmEngine
-from hpcbench.errors import EnvironmentFault
-from hpcbench.plugins import EngineSpec, Rank, Split
+from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.plugins import EngineSpec, Rank, Split, with_share
 from hpcbench.registry.resource_shapes import spread
 from hpcbench.schema.definitions import Model, Resources, SlurmSite
 from hpcbench.slurm.gpu_request import gpu_options
@@ -149,3 +149,11 @@ def test_an_interface_that_is_missing_is_named_with_those_that_exist() -> None:
     assert rendezvous.own_address("lo", "") == "127.0.0.1"
     with pytest.raises(EnvironmentFault, match="'ib7' has no IPv4 address.*one of: .*lo"):
         rendezvous.own_address("ib7", "")
+
+
+def test_an_engine_gets_its_share_of_a_gpu_by_its_own_option() -> None:
+    options = {"max_num_seqs": 8}
+    assert with_share(VllmEngine, options, None) == options
+    assert with_share(VllmEngine, options, 0.45) == {**options, "gpu_memory_utilization": 0.45}
+    with pytest.raises(UserError, match="no option for a share"):
+        with_share(SglangEngine, options, 0.45)
