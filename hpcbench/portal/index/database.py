@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import Connection, Select, and_, bindparam, select
 
 from hpcbench.portal.index import (
     Account,
@@ -62,6 +62,23 @@ ENTRIES_AT_ONCE = 20
 """Entries in one transaction; other writers of the home wait for its end."""
 
 
+_own, _task, _kept = EXPERIMENTS.c, RUN_TASKS.c, KNOWN.c
+_of_home = EXPERIMENTS.c.home == bindparam("home"), EXPERIMENTS.c.id == bindparam("experiment")
+_of_task = RUN_TASKS.c.home == bindparam("home"), RUN_TASKS.c.experiment == bindparam("experiment")
+
+_VERSION = select(HOMES.c.version).where(HOMES.c.home == bindparam("home"))
+_VERSION_OF = select(_own.version).where(*_of_home)
+_EXPERIMENT = select(_own.body).where(*_of_home)
+_ACCOUNT = select(_own.account).where(*_of_home)
+_RUN_TASK = select(_task.body).where(*_of_task, _task.name == bindparam("name"))
+_MATRIX = select(_task.body).where(*_of_task).order_by(_task.place).limit(MATRIX_MOST)
+_KNOWN_OF = select(_kept.body).where(
+    *_of_home,
+    _own.home == _kept.home, _own.id == _kept.experiment, _own.stamp == _kept.stamp,
+)  # fmt: skip
+"""Statements of a page, made once, as in `queries`."""
+
+
 class DatabaseIndex:
     """See `Index`.
 
@@ -84,13 +101,13 @@ class DatabaseIndex:
     def version(self, experiment: str | None = None) -> int:
         """See `Index`."""
         if experiment is None:
-            statement = select(HOMES.c.version).where(HOMES.c.home == self._home)
-        else:
-            own = EXPERIMENTS.c
-            statement = select(own.version).where(
-                own.home == self._home, own.id == clean(experiment)
-            )
-        return self._store.read(lambda connection: connection.execute(statement).scalar()) or 0
+            return self._one(_VERSION) or 0
+        return self._one(_VERSION_OF, experiment=experiment) or 0
+
+    def _one(self, statement: Select[Any], **given: str) -> Any:
+        """The first value that a statement finds; None: it finds none."""
+        values = {name: clean(value) for name, value in given.items()} | {"home": self._home}
+        return self._store.read(lambda connection: connection.execute(statement, values).scalar())
 
     def experiments(self, query: ExperimentQuery) -> Page[ExperimentRow]:
         """See `Index`."""
@@ -108,11 +125,10 @@ class DatabaseIndex:
 
     def experiment(self, identity: str) -> ExperimentRow | None:
         """See `Index`."""
-        own = EXPERIMENTS.c
-        statement = select(own.body).where(own.home == self._home, own.id == clean(identity))
+        given = {"home": self._home, "experiment": clean(identity)}
 
         def ask(connection: Connection) -> ExperimentRow | None:
-            body = connection.execute(statement).scalar()
+            body = connection.execute(_EXPERIMENT, given).scalar()
             if body is None:
                 return None
             row: Body = from_json(body)
@@ -123,9 +139,7 @@ class DatabaseIndex:
 
     def account(self, identity: str) -> Account | None:
         """See `Index`."""
-        own = EXPERIMENTS.c
-        statement = select(own.account).where(own.home == self._home, own.id == clean(identity))
-        body = self._store.read(lambda connection: connection.execute(statement).scalar())
+        body = self._one(_ACCOUNT, experiment=identity)
         return None if body is None else updates.ACCOUNT.validate_json(body)
 
     def run_tasks(self, query: RunTaskQuery) -> Page[RunTaskRow]:
@@ -139,23 +153,15 @@ class DatabaseIndex:
 
     def run_task(self, experiment: str, name: str) -> RunTaskRow | None:
         """See `Index`."""
-        own = RUN_TASKS.c
-        statement = select(own.body).where(
-            own.home == self._home, own.experiment == clean(experiment), own.name == clean(name)
-        )
-        body = self._store.read(lambda connection: connection.execute(statement).scalar())
+        body = self._one(_RUN_TASK, experiment=experiment, name=name)
         return None if body is None else RunTaskRow.model_validate_json(body)
 
     def matrix(self, experiment: str) -> tuple[Matrix, ...]:
         """See `Index`."""
-        own = RUN_TASKS.c
-        statement = (
-            select(own.body)
-            .where(own.home == self._home, own.experiment == clean(experiment))
-            .order_by(own.place)
-            .limit(MATRIX_MOST)
+        given = {"home": self._home, "experiment": clean(experiment)}
+        bodies = self._store.read(
+            lambda connection: connection.execute(_MATRIX, given).scalars().all()
         )
-        bodies = self._store.read(lambda connection: connection.execute(statement).scalars().all())
         return matrices([RunTaskRow.model_validate_json(body) for body in bodies])
 
     def experiment_facets(self, query: ExperimentQuery) -> tuple[Facet, ...]:
@@ -202,12 +208,7 @@ class DatabaseIndex:
 
     def known(self, experiment: str) -> Known | None:
         """See `Index`."""
-        own, kept = EXPERIMENTS.c, KNOWN.c
-        statement = select(kept.body).where(
-            kept.home == self._home, kept.experiment == clean(experiment),
-            own.home == kept.home, own.id == kept.experiment, own.stamp == kept.stamp,
-        )  # fmt: skip
-        body = self._store.read(lambda connection: connection.execute(statement).scalar())
+        body = self._one(_KNOWN_OF, experiment=experiment)
         try:
             return None if body is None else _KNOWN.validate_json(body)
         except ValidationError:  # written by another version of hpcbench

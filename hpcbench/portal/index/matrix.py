@@ -25,14 +25,14 @@ def matrices(run_tasks: Sequence[RunTaskRow]) -> tuple[Matrix, ...]:
 def _matrix(ml_task: str, rows: Sequence[RunTaskRow]) -> Matrix:
     first = next((row.scores[0] for row in rows if row.scores), None)
     metric = first.metric if first else None
-    columns = list(dict.fromkeys(row.dataset for row in rows))
+    columns = {name: place for place, name in enumerate(dict.fromkeys(row.dataset for row in rows))}
     scores = {row.name: _score(row, metric) for row in rows}
     best = _best(rows, scores, up=first.higher_is_better if first else True)
     found: dict[tuple[str, str], list[MatrixCell | None]] = {}
     for row, variant in zip(rows, _variants(rows), strict=True):
         score = scores[row.name]
         cells = found.setdefault((row.model, variant), [None] * len(columns))
-        cells[columns.index(row.dataset)] = MatrixCell(
+        cells[columns[row.dataset]] = MatrixCell(
             run_task=row.name,
             state=row.state,
             reason=row.reason,
