@@ -39,7 +39,8 @@ def sentence(row: ExperimentRow, status: ExperimentStatus | None, now: float | N
         parts.append(_STATES[row.state] + why)
     if status is not None and row.state in ("running", "pending"):
         parts += _live(status, time.time() if now is None else now)
-    return f"{', '.join(parts)}."
+    said = ", ".join(parts)
+    return said if said.endswith("…") else f"{said}."
 
 
 def _done(row: ExperimentRow) -> str:

@@ -277,3 +277,9 @@ def test_a_sentence_says_the_day_where_it_is_another() -> None:
 def test_a_sentence_says_why_nothing_happens(state: str, said: str) -> None:
     row = entry(state=state).row.model_copy(update={"tasks_by_state": {"pending": 1}})
     assert sentence(row, None) == said
+
+
+def test_a_sentence_that_was_cut_ends_with_the_mark_of_the_cut() -> None:
+    row = entry(state="failed").row.model_copy(update={"tasks_by_state": {"pending": 1}})
+    said = sentence(row, status(reason="its engine said that a file is not fu …"))
+    assert said.endswith("not fu …")
