@@ -38,11 +38,12 @@ export default defineConfig({
   // Plotly's sources name it as Node does.
   define: { global: "globalThis" },
   resolve: {
-    // A tenth of Plotly that no figure of ours needs.
+    // A sixth of Plotly that no figure of ours needs.
     alias: [
       { find: /^hpcbench\/(jsx(?:-dev)?-runtime)$/, replacement: beside("src/jsx/$1.ts") },
       { find: /^culori$/, replacement: beside("src/ui/chart/colours.ts") },
       { find: /^@plotly\/d3-sankey-circular$/, replacement: beside("src/ui/chart/straight.ts") },
+      { find: /^\.\/components\/(annotations3d|images|updatemenus|sliders|rangeslider|rangeselector)$/, replacement: beside("src/ui/chart/no-component.ts") },
       { find: /^maplibre-gl\/dist\/maplibre-gl\.css$/, replacement: beside("src/ui/chart/none.css") },
     ],
   },

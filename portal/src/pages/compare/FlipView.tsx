@@ -62,11 +62,13 @@ export function FlipView({ row, neighbours, at, total, sides, metric, view, onVi
         <span className={styles["score"]} title={metric}>
           {score(row.scores[0])} → {score(row.scores[1])} {signedChange(row.scores)}
         </span>
-        <Button kind="quiet" small icon="left" aria-label="Previous sample" onClick={() => step(-1)} disabled={at === 0} />
-        <span className={styles["place"]}>
-          {count(at + 1)} of {count(total)}
+        <span className={styles["steps"]}>
+          <Button kind="quiet" small icon="left" aria-label="Previous sample" onClick={() => step(-1)} disabled={at === 0} />
+          <span className={styles["place"]}>
+            {count(at + 1)} of {count(total)}
+          </span>
+          <Button kind="quiet" small icon="right" aria-label="Next sample" onClick={() => step(1)} disabled={at + 1 >= total} />
         </span>
-        <Button kind="quiet" small icon="right" aria-label="Next sample" onClick={() => step(1)} disabled={at + 1 >= total} />
         <CopyButton text={location.href} label="Link" />
       </header>
       <FaultBox fault={fault} retry={again} />
@@ -113,8 +115,10 @@ export function FlipView({ row, neighbours, at, total, sides, metric, view, onVi
               {NAMES.map((name, side) => (
                 <section key={name} className={styles["side"]} aria-label={name}>
                   <h4>{name}</h4>
-                  <WholeAnswer detail={details[side]} base={view.against === "reference" ? null : side === 1 ? said(details[0]) : ""} note={row.notes[side] ?? ""} />
-                  {details[side]?.row.mistake && <p className={styles["soft"]}>mistake: {details[side].row.mistake}</p>}
+                  <div>
+                    <WholeAnswer detail={details[side]} base={view.against === "reference" ? null : side === 1 ? said(details[0]) : ""} note={row.notes[side] ?? ""} />
+                  </div>
+                  <p className={styles["soft"]}>{details[side]?.row.mistake && `mistake: ${details[side].row.mistake}`}</p>
                   <Why title={`Scores of the ${name.toLowerCase()}`} detail={details[side]} metric={metric} />
                 </section>
               ))}

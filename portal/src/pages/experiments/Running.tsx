@@ -3,7 +3,7 @@ import { usePages } from "../../api";
 import { isBundle } from "../../api/bundle";
 import type { ExperimentRow } from "../../api/schema";
 import { usePageTitle } from "../../app/title";
-import { Bar, StateChip } from "../../ui";
+import { Bar, Cut, StateChip } from "../../ui";
 import { count, number } from "../../ui/format";
 import styles from "./experiments.module.css";
 
@@ -41,8 +41,8 @@ function Card({ row }: { readonly row: ExperimentRow }) {
   return (
     <Link to="/e/$experiment" params={{ experiment: row.id }} className={styles.card}>
       <span className={styles.cardHead}>
-        <span className={styles.cardName} title={row.id}>
-          {row.id}
+        <span className={styles.cardName}>
+          <Cut text={row.id} />
         </span>
         <StateChip state={row.state} />
       </span>

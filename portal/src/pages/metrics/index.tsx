@@ -3,7 +3,7 @@ import { useApi, usePages } from "../../api";
 import type { MetricValue } from "../../api/schema";
 import { usePlace } from "../../app/place";
 import { usePageTitle } from "../../app/title";
-import { Ago, Coded, type Column, Command, Empty, FaultBox, Icon, ScoreText, Select, Skeleton, Table, TextInput } from "../../ui";
+import { Ago, Coded, type Column, Command, Cut, Empty, FaultBox, Icon, ScoreText, Select, Skeleton, Table, TextInput } from "../../ui";
 import layout from "../../ui/layout.module.css";
 import styles from "./metrics.module.css";
 
@@ -64,19 +64,19 @@ function columnsOf(metric: string): Column<MetricValue>[] {
     { id: "experiment", head: "Experiment", width: 250, grow: true, cell: (row) => <Name row={row} /> },
     { id: "created", head: "Submitted", width: 110, align: "end", cell: (row) => <Ago time={row.created} /> },
     { id: "value", head: metric, width: 180, align: "end", title: "Value and 95 % interval; only values of one signature are comparable", cell: (row) => <Value metric={metric} row={row} /> },
-    { id: "model", head: "Model", width: 180, cell: (row) => row.model },
-    { id: "dataset", head: "Dataset", width: 150, cell: (row) => row.dataset },
-    { id: "run_task", head: "Run task", width: 180, cell: (row) => row.run_task },
-    { id: "plan", head: "Plan", width: 130, cell: (row) => row.plan },
-    { id: "owner", head: "Owner", width: 130, cell: (row) => (row.owner ? row.owner : row.only_files ? "you, only in files" : "you") },
+    { id: "model", head: "Model", width: 160, cell: (row) => <Cut text={row.model} /> },
+    { id: "dataset", head: "Dataset", width: 150, cell: (row) => <Cut text={row.dataset} /> },
+    { id: "run_task", head: "Run task", width: 160, cell: (row) => <Cut text={row.run_task} /> },
+    { id: "plan", head: "Plan", width: 110, cell: (row) => row.plan },
+    { id: "owner", head: "Owner", width: 110, cell: (row) => (row.owner ? row.owner : row.only_files ? "you, only in files" : "you") },
   ];
 }
 
 function Name({ row }: { readonly row: MetricValue }) {
-  if (!row.here) return <span title="Its files are not in this home">{row.experiment}</span>;
+  if (!row.here) return <span title="Its files are not in this home"><Cut text={row.experiment} /></span>;
   return (
     <Link to="/e/$experiment/t/$task" params={{ experiment: row.experiment, task: row.run_task }}>
-      {row.experiment}
+      <Cut text={row.experiment} />
     </Link>
   );
 }

@@ -96,7 +96,7 @@ function factsOf(row: RunTaskRow): (Fact | null)[] {
       note: row.counts ? countsSentence(row.counts) : samplesDone(row),
       wide: true,
     },
-    score ? { label: score.metric, value: <ScoreText score={score} interval />, note: score.value === null && row.reason ? row.reason : `n = ${count(score.n)}${score.documents ? ` from ${counted(score.documents, "document")}` : ""}`, wide: true } : null,
+    score ? { label: score.metric, value: <ScoreText score={score} interval />, note: `n = ${count(score.n)}${score.documents ? ` from ${counted(score.documents, "document")}` : ""}`, wide: true } : null,
     going || typeof row.rate === "number" ? { label: "Answers / s", value: number(row.rate), note: left === null ? "over the last minutes" : `at this rate ${duration(left)} left` } : null,
     typeof row.coverage === "number" ? { label: "Coverage", value: percent(row.coverage, 1), note: DEFINITIONS.coverage } : null,
     typeof row.latency_p50 === "number" ? { label: "Latency", value: <SpeedFigure text={duration(row.latency_p50)} valid={row.speed_valid} />, note: `p50; p95 ${duration(row.latency_p95)}${doubt}` } : null,

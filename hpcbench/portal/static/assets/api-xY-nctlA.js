@@ -1,0 +1,1 @@
+import"./ui-C0OjVbEf.js";
