@@ -24,7 +24,7 @@ from tests.engine.test_vllm import lab_vllm
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
-TINY = ROOT / "examples/agent/model"
+TINY, REGISTRY = ROOT / "examples/agent/model", ROOT / "examples/agent/registries"
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "vllm": {"enforce_eager": True, "max_num_seqs": 8},
@@ -55,17 +55,23 @@ def test_the_model_looks_again_by_calls_that_the_engine_parses(tmp_path: Path, e
     config = json.loads((source / "config.json").read_text())
     config["vision_config"]["in_chans"] = 3  # SGLang's name, as in Qwen's own checkpoints
     (source / "config.json").write_text(json.dumps(config))
-    plan = yaml.safe_load((ROOT / "examples/agent/plan.yaml").read_text())
+    shipped = yaml.safe_load((REGISTRY / "models/tiny-agent.yaml").read_text())
+    del shipped["content_hash"]
     model = {
-        "name": "tiny-agent", "engine": engine, "image": f"venv:{python_of(engine).parents[1]}",
-        "engine_options": OPTIONS[engine], "source": str(source), "content_hash": None,
+        "engine": engine, "image": f"venv:{python_of(engine).parents[1]}", "source": str(source),
+        "engine_options": OPTIONS[engine],
         "env": {"TORCHDYNAMO_DISABLE": "1"},  # else SGLang compiles with g++
     }  # fmt: skip
-    plan["run_tasks"] = [{**plan["run_tasks"][0], "model": model, "limit": 20}]
+    own = tmp_path / "registry"
+    (own / "models").mkdir(parents=True)
+    (own / "models/tiny-agent.yaml").write_text(yaml.safe_dump(shipped | model))
+    plan = yaml.safe_load((ROOT / "examples/agent/plan.yaml").read_text())
+    plan["run_tasks"] = [{**plan["run_tasks"][0], "limit": 20}]
     path = tmp_path / "plan.yaml"
     path.write_text(yaml.safe_dump(plan))
 
-    hpcbench(tmp_path, "submit", str(path), "--registry", "examples/agent/registries", "--wait")
+    registries = ("--registry", str(REGISTRY), "--registry", str(own))
+    hpcbench(tmp_path, "submit", str(path), *registries, "--wait")
 
     (table,) = json.loads(hpcbench(tmp_path, "report", "--json"))["run_tasks"].values()
     assert table["metrics"]["exact_match"]["value"] >= 0.8

@@ -38,7 +38,7 @@ TOOLS = [
     tool("no_image", "Shows what is no image."),
     tool("odd.name/of a tool", "Has a name that no model can write."),
     {
-        "name": "slow_schema", "description": "Has a schema that takes for ever to check.",
+        "name": "slow_schema", "description": "Has a schema whose check never ends.",
         "inputSchema": {
             "type": "object", "required": ["what"],
             "properties": {"what": {"pattern": "^(a+)+$"}, "laughs": {"$ref": "#/$defs/40"}},
@@ -88,7 +88,7 @@ def do(what: str) -> list[dict[str, Any]] | object:
 
 
 def chatter() -> None:
-    """Send what nobody asked for: answers to no request, requests, news, JSON of other forms."""
+    """Send answers to no request, requests, notifications, JSON of other forms."""
     said: list[Any] = [None, [], 7, {}, [[{"jsonrpc": "2.0"}]], {"jsonrpc": "2.0", "id": None}]
     for n in range(20):
         said.append({"jsonrpc": "2.0", "id": 10**6 + n, "result": {"content": [text("mine")]}})

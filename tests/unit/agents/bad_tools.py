@@ -197,7 +197,7 @@ class Bad:
         return "littered"
 
     def looks_beside(self, number: int, context: ToolContext) -> Any:
-        """What of other calls can be seen; it stays for a while, so that there is another one."""
+        """Count the folders with its file; it waits, so that another call is there."""
         (context.folder / "mine").touch()
         time.sleep(number)
         return str(len([*context.folder.parent.glob("*/mine")]))
@@ -215,7 +215,7 @@ class Bad:
         raise [KeyboardInterrupt, GeneratorExit, asyncio.CancelledError][number]
 
     def mutters(self, number: int, context: ToolContext) -> Any:
-        """An error that cannot be written down, as its text or in a file."""
+        """Raise an error whose text cannot be read or written."""
         raise [Mute, ToolMute, ValueError("half \ud83d"), ToolError("half \ud83d")][number]
 
     def goes_on(self, number: int, context: ToolContext) -> Any:
