@@ -156,17 +156,17 @@ print(json.dumps({
 
 
 def named(engine: str, kind: str) -> dict[str, str]:
-    """Parser → a model document that names it for an engine."""
-    documents = [
+    """Parser → a model definition that names it for an engine."""
+    paths = [
         *(ROOT / "registries/models").rglob("*.yaml"),
         *ROOT.glob("examples/*/registries/models/*"),
     ]
-    models = [yaml.safe_load(path.read_text()) for path in documents]
+    models = [yaml.safe_load(path.read_text()) for path in paths]
     return {one[kind][engine]: one["name"] for one in models if engine in one.get(kind, ())}
 
 
 @pytest.mark.parametrize("engine", sorted(PARSE))
-def test_engines_have_the_parsers_that_documents_name_and_these_find_calls(engine: str) -> None:
+def test_engines_have_the_parsers_that_definitions_name_and_these_find_calls(engine: str) -> None:
     crop = plugin_specs(Agent(tools=("crop",)))
     wanted = named(engine, "tool_parsers")
     given = {

@@ -142,7 +142,9 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
 def main() -> None:
     for line in sys.stdin:
         message = json.loads(line)
-        if "id" not in message:
+        if (
+            "id" not in message or "method" not in message
+        ):  # news, or an answer to a request of ours
             continue
         result = answer(message)
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
