@@ -161,6 +161,16 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         config={"mm_tokens_per_image": 4, "vision_config": _SIGLIP, "text_config": {"query_pre_attn_scalar": 16}},
         processor={"image_seq_length": 4}, images={"size": {"height": 56, "width": 56}},
     ),
+    "gemma4": Architecture(
+        ("Gemma 4",), "<|image|>", ("<|image>", "<image|>", "<|image|>", "<|video|>", "<|audio>", "<audio|>", "<|audio|>"),
+        named={"boi_token": "<|image>", "eoi_token": "<image|>", "image_token": "<|image|>", "video_token": "<|video|>",
+               "boa_token": "<|audio>", "eoa_token": "<audio|>", "audio_token": "<|audio|>"},
+        ids={"boi_token_id": "<|image>", "eoi_token_id": "<image|>", "image_token_id": "<|image|>",
+             "video_token_id": "<|video|>", "audio_token_id": "<|audio|>"},
+        config={"vision_config": {"model_type": "gemma4_vision"},
+                "text_config": {"per_layer_config": {"1": {"head_dim": 16, "num_key_value_heads": 2}}}},
+        only=("google/gemma-4-E2B-it", "google/gemma-4-E4B-it", "google/gemma-4-26B-A4B-it", "google/gemma-4-31B-it"),
+    ),
     "internvl": Architecture(
         ("InternVL3", "InternVL3.5"), "<IMG_CONTEXT>", ("<img>", "</img>", "<IMG_CONTEXT>", "<video>"),
         named={"start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>",
