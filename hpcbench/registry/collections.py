@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,10 @@ def read_collection(path: Path) -> tuple[PromptEntry, ...]:
     Raises:
         UserError: it cannot be read, or a row is no entry; with its line.
     """
-    text = read_text(path)
-    lines = lines_of(text)
-    head = next(lines, "")
-    delimiter = max(";,\t", key=head.count)
-    reader = csv.DictReader(lines_of(text), delimiter=delimiter, strict=True)
+    reader = _reader(read_text(path))
     entries, problems, seen, rows = [], list[Problem](), dict[str, int](), set[tuple[str, ...]]()
     try:
-        reader.fieldnames = _columns(reader.fieldnames or (), path)
+        reader.fieldnames = _as_today(_columns(reader, path))
         for row in reader:
             line = reader.line_num
             if not any(row.values()):
@@ -119,18 +115,30 @@ def lines_of(text: str) -> io.StringIO:
     return io.StringIO(text, newline="")
 
 
-def _columns(names: Sequence[str], path: Path) -> list[str]:
-    """The header with today's names.
+def _reader(text: str) -> csv.DictReader[str]:
+    """A CSV's rows; the character that its header has most often of `;`, `,` and tab separates columns."""
+    csv.field_size_limit(sys.maxsize)
+    head = text.partition("\n")[0]
+    return csv.DictReader(lines_of(text), delimiter=max(";,\t", key=head.count), strict=True)
+
+
+def _columns(reader: csv.DictReader[str], path: Path) -> list[str]:
+    """The names in the header.
 
     Raises:
         UserError: a column appears twice.
     """
-    found = [name.strip() for name in names]
+    found = [name.strip() for name in reader.fieldnames or ()]
     twice = [name for name in dict.fromkeys(found) if name and found.count(name) > 1]
     if twice:
         raise UserError(
             Problem(f"column '{twice[0]}' occurs twice", str(path), 1, remedy="rename one of them")
         )
+    return found
+
+
+def _as_today(found: list[str]) -> list[str]:
+    """Names of a collection's columns as they are today."""
     if "doc_class_question_type" in found:
         return found
     own = {other: name for other, name in ALIASES.items() if name not in found}
@@ -175,15 +183,14 @@ def _examples(cell: str) -> tuple[PromptExample, ...]:
 
 
 def csv_rows(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Line and columns of each row of a CSV file; `;` or `,` separates columns.
+    """Line and columns of each row of a CSV file; `;`, `,` or tabs separate columns.
 
     Raises:
-        UserError: a row does not fit the header, or a quote never ends.
+        UserError: a row does not fit the header, a column appears twice, or a quote never ends.
     """
-    head = text.partition("\n")[0]
-    csv.field_size_limit(sys.maxsize)
-    reader = csv.DictReader(lines_of(text), delimiter=";" if ";" in head else ",", strict=True)
+    reader = _reader(text)
     try:
+        reader.fieldnames = _columns(reader, path)
         for row in reader:
             if None in row or None in row.values():
                 what = "the row has more or fewer columns than the header"

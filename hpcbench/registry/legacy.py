@@ -8,12 +8,11 @@ written; a remark reports every value that cannot be converted, none is dropped 
 from __future__ import annotations
 
 import ast
-import csv
 import glob
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
@@ -24,9 +23,11 @@ import yaml
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.files.user import read_text
 from hpcbench.registry.catalog import Catalog
-from hpcbench.registry.collections import lines_of, literal, read_collection
+from hpcbench.registry.collections import csv_rows, literal, read_collection
 from hpcbench.registry.fitting_metrics import metrics_of
 from hpcbench.schema.definitions import Dataset, Definition, ExperimentPlan, MLTask, Model, Prompt
+from hpcbench.schema.forms import FORMS
+from hpcbench.schema.names import NAME, is_name
 from hpcbench.schema.records import PromptEntry
 
 COLUMNS = (
@@ -119,6 +120,28 @@ class _Row:
             )
         return value
 
+    def check(self) -> None:
+        """Check the cells that become names and paths.
+
+        Raises:
+            UserError: all cells that cannot.
+        """
+        problems = []
+        for column in ("dataset", "model_name"):
+            if not is_name(self.cells[column]):
+                what = f"{column}: must be {FORMS[NAME]}, not {self.cells[column]!r:.60}"
+                problems.append(self.problem(what))
+        for column in ("dataset", "prompt_collection"):
+            if ".." in Path(self.cells[column]).parts:
+                what = f"{column}: {self.cells[column]!r:.60} leads out of v0.1's folder"
+                problems.append(self.problem(what, "write a path without `..`"))
+        scores_only = self.cells["only_evaluate_metrics"]
+        if scores_only.lower() not in ("true", "false", ""):
+            what = f"only_evaluate_metrics: must be True or False, not {scores_only!r:.60}"
+            problems.append(self.problem(what))
+        if problems:
+            raise UserError(*problems)
+
 
 @dataclass(slots=True)
 class _Import:
@@ -149,6 +172,7 @@ class _Import:
                 "metrics_aggregators is not converted: every report covers all samples, and `group_by` adds "
                 "groups"
             )
+        row.check()
         name = self._unique(_slug(f"{cells['dataset']}-{cells['model_name']}-{ml_task}"))
         metrics = self._metrics(row, ml_task)
         if cells["only_evaluate_metrics"].lower() == "true":
@@ -379,10 +403,16 @@ def import_v01(
     Raises:
         UserError: every row that cannot be understood; `out` exists. Then nothing is written.
     """
+    if data_dirs is not None and not data_dirs.is_dir():
+        raise UserError(Problem("no such folder", str(data_dirs), remedy="check --data-dirs"))
     base: dict[tuple[str, str], Mapping[str, str]] = {}
+    problems = list[Problem]()
     for row in _read(vlm_base, BASE_COLUMNS) if vlm_base is not None else ():
-        base[row.cells["framework"].lower(), row.cells["model_name"]] = row.cells
-    gathered, problems = _Import(data_dirs, Catalog(()), base), list[Problem]()
+        key = row.cells["framework"].lower(), row.cells["model_name"]
+        if base.setdefault(key, row.cells) != row.cells:
+            what = f"another row of {row.cells['framework']} {row.cells['model_name']}"
+            problems.append(row.problem(what, "remove one of them"))
+    gathered = _Import(data_dirs, Catalog(()), base)
     for row in _read(user_config, COLUMNS):
         try:
             gathered.add(row)
@@ -420,28 +450,16 @@ def _texts(gathered: _Import, user_config: Path) -> dict[Path, str]:
 
 
 def _read(path: Path, columns: tuple[str, ...]) -> list[_Row]:
-    text = read_text(path)
-    reader = csv.DictReader(lines_of(text), delimiter=";", strict=True)
-    missing = [name for name in columns if name not in (reader.fieldnames or ())]
-    if missing:
-        what = f"no column {', '.join(map(repr, missing))}"
-        raise UserError(Problem(what, str(path), 1, 1, "separate columns by ;"))
-    rows = list(_rows(reader, path))
+    rows = [
+        _Row(path, line, {name: value.strip() for name, value in cells.items()})
+        for line, cells in csv_rows(read_text(path), path)
+    ]
     if not rows:
         raise UserError(Problem("the file has no rows", str(path)))
+    if missing := [name for name in columns if name not in rows[0].cells]:
+        what = f"no column {', '.join(map(repr, missing))}"
+        raise UserError(Problem(what, str(path), 1, 1, "separate columns by ;"))
     return rows
-
-
-def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[_Row]:
-    try:
-        for cells in reader:
-            if None in cells or None in cells.values():
-                what = f"the header has {len(reader.fieldnames or ())} columns, this row has more or fewer"
-                raise UserError(Problem(what, str(path), reader.line_num))
-            yield _Row(path, reader.line_num, {key: value.strip() for key, value in cells.items()})
-    except csv.Error as error:
-        place = (str(path), reader.line_num + 1)  # the row's first line
-        raise UserError(Problem(f"not valid CSV: {error}", *place)) from error
 
 
 _LATIN = dict(

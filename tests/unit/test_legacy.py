@@ -12,13 +12,14 @@ import yaml
 from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import UserError
 from hpcbench.prompts import TaskPrompt
-from hpcbench.registry.legacy import COLUMNS, Imported, import_v01
+from hpcbench.registry.legacy import BASE_COLUMNS, COLUMNS, Imported, import_v01
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.definitions import Prompt
 from tests.unit.small import run_task, sample
 
 REAL = Path(__file__).parent / "data/v01"
 HEAD = ";".join(COLUMNS)
+BASE_HEAD = ";".join(BASE_COLUMNS)
 
 
 @pytest.fixture(autouse=True)
@@ -285,6 +286,18 @@ def test_an_unknown_task_is_left_out_and_the_rest_is_imported(tmp_path: Path) ->
         ),
         ({"metrics": "__import__('os')"}, "is not a list of texts"),
         ({"metrics_aggregators": "5"}, "metrics_aggregators: '5' is not a list of texts"),
+        ({"model_name": ""}, "user_config.csv:2: model_name: must be one line of text without"),
+        ({"model_name": "../m"}, "user_config.csv:2: model_name: must be one line of text without"),
+        ({"dataset": ""}, "user_config.csv:2: dataset: must be one line of text without"),
+        (
+            {"dataset": "a/../../b"},
+            "user_config.csv:2: dataset: 'a/../../b' leads out of v0.1's folder",
+        ),
+        (
+            {"prompt_collection": "../p.csv"},
+            "prompt_collection: '../p.csv' leads out of v0.1's folder",
+        ),
+        ({"only_evaluate_metrics": "1"}, "only_evaluate_metrics: must be True or False, not '1'"),
     ],
 )
 def test_a_wrong_cell_is_reported_at_its_line_and_nothing_is_written(
@@ -302,9 +315,29 @@ def test_what_is_no_such_file_is_reported(tmp_path: Path) -> None:
         "no column 'dataset'" in refusal(tmp_path, row(), head=HEAD.replace("dataset", "datset"))[0]
     )
     assert refusal(tmp_path) == ["user_config.csv: the file has no rows"]
-    assert "this row has more or fewer" in refusal(tmp_path, row() + ";more")[0]
+    assert "the row has more or fewer columns" in refusal(tmp_path, row() + ";more")[0]
+    twice = refusal(tmp_path, row() + ";x", head=f"{HEAD};dataset")
+    assert twice == ["user_config.csv:1: column 'dataset' occurs twice (rename one of them)"]
     assert "not UTF-8" in refusal(tmp_path, row(dataset="Ы"), encoding="cp1251")[0]
     assert "no row can be imported" in refusal(tmp_path, row(only_evaluate_metrics="True"))[0]
+
+
+def test_what_stands_beside_the_config_is_checked(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nowhere: no such folder .check --data-dirs."):
+        import_v01(config(tmp_path, row()), tmp_path / "out", None, tmp_path / "nowhere")
+    base = tmp_path / "vlm_base.csv"
+    base.write_text(f"{BASE_HEAD}\nvLLM;F;m;a:1\nvLLM;F;m;a:1\nVLLM;F;m;a:2\n")
+    with pytest.raises(
+        UserError, match=r"vlm_base.csv:4: another row of VLLM m .remove one of them."
+    ):
+        import_v01(config(tmp_path, row()), tmp_path / "out", base)
+
+
+@pytest.mark.parametrize("separator", [",", "\t", " ; "])
+def test_other_separators_and_spaces_are_read(tmp_path: Path, separator: str) -> None:
+    cells = row(metrics="['CER']").replace(";", separator)
+    found = import_v01(config(tmp_path, cells, head=HEAD.replace(";", separator)), tmp_path / "out")
+    assert run_tasks(found)[0]["metrics"] == ["cer"]
 
 
 def test_line_ends_and_marks_of_windows_are_read(tmp_path: Path) -> None:
