@@ -322,7 +322,7 @@ def test_what_is_no_such_file_is_reported(tmp_path: Path) -> None:
     assert "no row can be imported" in refusal(tmp_path, row(only_evaluate_metrics="True"))[0]
 
 
-def test_what_stands_beside_the_config_is_checked(tmp_path: Path) -> None:
+def test_other_files_of_an_import_are_checked(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere: no such folder .check --data-dirs."):
         import_v01(config(tmp_path, row()), tmp_path / "out", None, tmp_path / "nowhere")
     base = tmp_path / "vlm_base.csv"
