@@ -154,7 +154,7 @@ def test_several_writers_at_once_leave_each_row_once(
 _KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from hpcbench.database import parts, sync
+from hpcbench.database import increments, sync
 from hpcbench.database.later import database_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.registry.database_address import address_of
