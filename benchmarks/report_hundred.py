@@ -43,7 +43,7 @@ from hpcbench.experiment.layout import Experiment
 here, what = Experiment(Path(sys.argv[1])), sys.argv[2]
 if what == "floor":
     import matplotlib.figure, matplotlib.backends.backend_svg, polars
-    from hpcbench.evaluation.scores import Place, rows_of
+    from hpcbench.experiment.view.scores import Place, rows_of
     for path in (here.metrics_file, here.performance_file, here.resolved_file, here.manifest_file):
         json.loads(path.read_text())
     for one in here.resolved.run_tasks:
