@@ -14,7 +14,7 @@ pages (not with `--no-offline`). Figures depend on the machine and on what else 
 On a GPU no core is short, and the ratios many at a time are those of the wrapper: `--model` names one of true
 size there (`benchmarks/gpu/random_vlm.py FOLDER` makes one).
 
-For the ratio of two ways alone, `--ways` leaves out the others: each document, or round of few documents,
+For the ratio of two ways alone, `--ways` leaves out the others: each page, or round of few pages,
 then has its neighbour of the other way at once. `--pin` gives vLLM all cores but the last one, and client and
 wrapper that one, so that no process moves between them. Six minutes on two cores:
 
