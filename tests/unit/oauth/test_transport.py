@@ -1,0 +1,133 @@
+"""Requests to a token server over real TLS, with an authority of one's own, and through a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.oauth.keeper import TokenRefused
+from hpcbench.oauth.options import AuthOptions
+from hpcbench.oauth.transport import Http, Unsent
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of localhost and its key, in one file."""
+    pem = tmp_path_factory.mktemp("tls") / "server.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    name = ["-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run(
+        [*make, *name, "-keyout", pem, "-out", f"{pem}.crt"], check=True, capture_output=True
+    )
+    pem.write_bytes(pem.read_bytes() + Path(f"{pem}.crt").read_bytes())
+    return pem
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, and wait for that."""
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+@asynccontextmanager
+async def token_server(certificate: Path) -> AsyncIterator[int]:
+    """A server that answers everything with an empty object; gives its port."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        await closed(writer)
+
+    async with await asyncio.start_server(answer, "localhost", 0, ssl=tls) as server:
+        yield server.sockets[0].getsockname()[1]
+        while len(asyncio.all_tasks()) > 1:  # connections that are still open
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def proxy(tunnels: list[str]) -> AsyncIterator[int]:
+    """A proxy that tunnels, and notes where to; gives its port."""
+
+    async def copy(one: asyncio.StreamReader, other: asyncio.StreamWriter) -> None:
+        while data := await one.read(2**16):
+            other.write(data)
+        await closed(other)
+
+    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        method, place, _ = head.split(" ", 2)
+        assert method == "CONNECT", head
+        tunnels.append(place)
+        host, _, port = place.rpartition(":")
+        back, forth = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(copy(reader, forth), copy(back, writer))
+
+    async with await asyncio.start_server(tunnel, "localhost", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+        while len(asyncio.all_tasks()) > 1:  # connections that are still open
+            await asyncio.sleep(0.01)
+
+
+def http(port: int, **more: Any) -> Http:
+    url = f"https://localhost:{port}/token"
+    options = AuthOptions(
+        token_url=url, client_id="c", client_secret="${env:SECRET}", timeout=10, **more
+    )
+    return Http(options)
+
+
+def test_only_an_authority_that_is_named_is_believed(certificate: Path) -> None:
+    async def journey() -> None:
+        async with token_server(certificate) as port:
+            ask = ("POST", f"https://localhost:{port}/token", {}, "grant_type=x")
+            with pytest.raises(TokenRefused, match="certificate"):
+                await http(port).send(*ask)
+            reply = await http(port, ca_file=f"{certificate}.crt").send(*ask)
+            assert (reply.status, reply.body) == (200, b"{}")
+            with pytest.raises(TokenRefused, match=r"ca_file /nowhere\.pem: .*No such file"):
+                await http(port, ca_file="/nowhere.pem").send(*ask)
+
+    asyncio.run(journey())
+
+
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_a_proxy_stands_before_the_token_server(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    for name in ("no_proxy", "NO_PROXY", "https_proxy", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    tunnels: list[str] = []
+
+    async def journey() -> int:
+        async with token_server(certificate) as port, proxy(tunnels) as door:
+            address = f"http://localhost:{door}"
+            more = {"proxy": address} if by == "option" else {}
+            if by == "environment":
+                monkeypatch.setenv("HTTPS_PROXY", address)
+            sender = http(port, ca_file=f"{certificate}.crt", **more)
+            reply = await sender.send("POST", f"https://localhost:{port}/token", {}, "a=b")
+            assert reply.status == 200
+            return port
+
+    port = asyncio.run(journey())
+    assert tunnels == [f"localhost:{port}"]
+
+
+def test_a_proxy_that_is_away_is_named_and_the_request_counts_as_unsent() -> None:
+    sender = http(9, proxy="http://localhost:9")
+    with pytest.raises(Unsent, match="the token server localhost cannot be reached"):
+        asyncio.run(sender.send("POST", "https://localhost:9/token", {}, "a=b"))
