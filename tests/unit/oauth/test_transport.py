@@ -1,4 +1,4 @@
-"""Requests to a token server over real TLS, with an authority of one's own, and through a proxy."""
+"""Requests to a token server over real TLS, with a private authority, and through a proxy."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def http(port: int, **more: Any) -> Http:
 def test_only_an_authority_that_is_named_is_believed(certificate: Path) -> None:
     async def journey() -> None:
         async with token_server(certificate) as port:
-            ask = ("POST", f"https://localhost:{port}/token", {}, "grant_type=x")
+            url, none = f"https://localhost:{port}/token", dict[str, str]()
+            ask = ("POST", url, none, "grant_type=x")
             with pytest.raises(TokenRefused, match="certificate"):
                 await http(port).send(*ask)
             reply = await http(port, ca_file=f"{certificate}.crt").send(*ask)
@@ -105,7 +106,7 @@ def test_only_an_authority_that_is_named_is_believed(certificate: Path) -> None:
 
 
 @pytest.mark.parametrize("by", ["option", "environment"])
-def test_a_proxy_stands_before_the_token_server(
+def test_a_request_goes_through_a_proxy(
     certificate: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     for name in ("no_proxy", "NO_PROXY", "https_proxy", "HTTPS_PROXY"):

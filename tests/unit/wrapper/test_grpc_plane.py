@@ -34,6 +34,7 @@ from hpcbench.open_inference import messages
 from hpcbench.wrapper import grpc_server
 from hpcbench.wrapper.__main__ import main
 from tests.mock_openai import Script, Server, image_hashes
+from tests.unit.inference.talking import TEXT
 from tests.unit.wrapper.plane import Plane, before, scripted
 from tests.unit.wrapper.running import KEY, ROOT, Wrapper, gone
 
@@ -494,6 +495,41 @@ def test_every_field_has_the_number_that_triton_gives_it() -> None:
             assert (field.number, field.type, field.label) == (twin.number, twin.type, twin.label)
             compared += 1
     assert compared > 60
+
+
+@pytest.mark.long
+def test_draining_and_the_watchdog_are_those_of_http(start: Callable[..., Wrapper]) -> None:
+    with tempfile.TemporaryDirectory(prefix="hb") as folder:
+        path = Path(folder) / "g"
+        wrapper = start("--grpc-socket", str(path))
+        request = {**asked(), "model_name": "scripted"}
+
+        async def asking() -> AsyncIterator[dict[str, Any]]:
+            yield request
+
+        async def journey() -> None:
+            async with (
+                wrapper.control() as control,
+                triton_aio.InferenceServerClient(f"unix:{path}") as client,
+            ):
+                await control.loaded(wrapper.body(gap=0.3))
+                answers = client.stream_infer(asking(), headers=HEADERS)
+                first = [await anext(answers)]
+                unloading = asyncio.ensure_future(control.unload(drain_seconds=30))
+                await control.until("draining")
+                late = client.stream_infer(asking(), headers=HEADERS)
+                [(_, error)] = [one async for one in late]
+                assert "no model is ready (draining)" in str(error)
+                assert text_of([*first, *[one async for one in answers]]) == TEXT
+                assert (await unloading)[0] == 200
+                await control.loaded({**wrapper.body(gap=30), "stall_timeout": 0.5})
+                stalled = client.stream_infer(asking(), headers=HEADERS)
+                _, error = [one async for one in stalled][-1]
+                assert "broke off" in str(error)
+                status = await control.until("failed")
+                assert status["error"]["kind"] == "stalled"
+
+        run(journey())
 
 
 @pytest.mark.long
