@@ -177,7 +177,7 @@ class DatasetSpec:
     """File inside the folder that lists the samples."""
     split: str | None = None
     """The only split to read; None: all."""
-    mapping: FieldMap = FieldMap()
+    mapping: FieldMap = FieldMap.model_construct()
     """Fields of a record that a sample is built from."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The dataset definition's `options`, checked against `Options`."""

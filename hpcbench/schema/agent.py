@@ -142,7 +142,8 @@ class Agent(Part):
     tools: tuple[ToolChoice, ...] = DEFAULT_TOOLS
     """Tools by name, or written out. `create_plan` and `update_plan` keep a plan, `ocr_region` asks the model
     for the text of a region alone."""
-    limits: AgentLimits = AgentLimits()
+    # Checked, it would build a validator in every process.
+    limits: AgentLimits = AgentLimits.model_construct()
     """Limits of one trajectory."""
     show: int | None = Field(default=None, ge=0)
     """Number of a sample's images that the first message shows; the tool `page` gives the others. Without it:
