@@ -212,7 +212,9 @@ def slurm_user(user: User, image: str, shared_cache: Path) -> User:
 
 def build_wheel(folder: Path, source: Path = ROOT) -> Path:
     """hpcbench's wheel, built from this checkout, or from another folder with its source."""
-    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(source)])
+    # Without isolation: pip would make an environment and fetch the build system again each time.
+    words = ["wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder), str(source)]
+    run([sys.executable, "-m", "pip", *words])
     return next(folder.glob("hpcbench*.whl"))
 
 
