@@ -159,6 +159,9 @@ def _install_for_users(lab: Lab, name: str, wheel: Path, needs: Sequence[str]) -
         for one in needs:
             _install(python, [one])
         _install(python, ["--no-deps", "--reinstall", str(wheel)], "--force-reinstall")
+        # The folders are hers, so that Python keeps what her first command compiles. Files are not: uv links
+        # them to its cache.
+        run(["find", str(environment), "-type", "d", "-exec", "chown", "hpcuser:", "{}", "+"])
         for old in environment.glob("*.done"):
             old.unlink()
         done.touch()
@@ -175,7 +178,7 @@ def _install(python: Path, words: Sequence[str], reinstall: str = "") -> None:
         "--python",
         str(python),
     ]
-    uv += ["--compile-bytecode", "--index-strategy", "unsafe-best-match", *words]
+    uv += ["--index-strategy", "unsafe-best-match", *words]
     links = {"UV_FIND_LINKS": os.environ.get("PIP_FIND_LINKS", "")}
     if subprocess.run(uv, env={**os.environ, **links}, capture_output=True, check=False).returncode:
         others = [reinstall if word == "--reinstall" else word for word in words]

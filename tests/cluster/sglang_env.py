@@ -43,7 +43,7 @@ def ensure_sglang(home: Path, vllm_python: Path) -> Path:
         run(
             [uv, "venv", "--quiet", "--python", INTERPRETER, venv], what="make SGLang's environment"
         )
-        words = [uv, "pip", "install", "--python", python, "--no-deps", "--compile-bytecode"]
+        words = [uv, "pip", "install", "--python", python, "--no-deps"]
         words += [word for place in find_links() for word in ("--find-links", place)]
         run([*words, *REQUIREMENTS], what="install SGLang", log=log, timeout=1800)
     beside = next(vllm_python.parents[1].glob("lib/python3*/site-packages"))

