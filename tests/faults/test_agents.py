@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import tempfile
@@ -60,10 +61,14 @@ def two_models(bench: Bench, *, answer_ms: tuple[int, int]) -> list[dict[str, An
     return [thinks, {"name": "reads", "model": "writes", "limit": 1}]
 
 
-def serves(pid: int, model: str) -> bool:
-    """Whether a process is the engine of a model."""
-    arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return arguments[-2] == model.encode()
+def engines_of(trial: Trial, model: str) -> list[int]:
+    """Processes of living engines of a model."""
+    found = []
+    for pid in trial.engines():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            found += [pid] if arguments[-2:-1] == [model.encode()] else []
+    return found
 
 
 def test_every_turn_is_recorded_and_the_answer_is_the_last_one(
@@ -175,7 +180,7 @@ def test_an_agent_of_two_models_loses_no_turn_when_either_engine_is_killed(
         before = len(turns(trial))
         until(lambda before=before: len(turns(trial)) > before + 6, "turns")
         seen |= turns(trial)
-        kill(next(pid for pid in trial.engines() if serves(pid, name)))
+        kill(until(lambda name=name: engines_of(trial, name), f"an engine of {name}")[0])
     two_models(bench, answer_ms=(1, 3))
 
     trial.wait("done")

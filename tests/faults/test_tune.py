@@ -73,4 +73,4 @@ def test_a_search_that_is_ended_leaves_nothing_running(bench: Bench, budget: flo
     (path,) = bench.home.glob("experiments/*-*")
     run = Trial(bench, path)
     run.wait("cancelled")
-    assert not run.engines() and not run.workers()
+    until(lambda: not run.engines() and not run.workers(), "the last process to end")
