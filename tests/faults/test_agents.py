@@ -67,7 +67,8 @@ def engines_of(trial: Trial, model: str) -> list[int]:
     for pid in trial.engines():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            found += [pid] if arguments[-2:-1] == [model.encode()] else []
+            named = b"--name" in arguments and arguments[arguments.index(b"--name") + 1]
+            found += [pid] if named == model.encode() else []
     return found
 
 

@@ -100,8 +100,8 @@ BENCHMARKS = {
         "textvqa", "websrc",
     ],
     "ocr": [
-        "cc_ocr_languages", "cc_ocr_scene", "oceanocr", "omnidocbench", "synthdog_en", "synthdog_zh",
-        "textcaps",
+        "cc_ocr_languages", "cc_ocr_scene", "fintabnet", "oceanocr", "omnidocbench", "synthdog_en",
+        "synthdog_zh", "textcaps",
     ],
 }  # fmt: skip
 """Shipped ones that are on the network, not in a folder that is missing here, and scored here."""
@@ -115,7 +115,7 @@ BENCHMARKS = {
         ("ocr", {"demo_ocr", *BENCHMARKS["ocr"]}),
         ("ocr_deepseek", {"demo_ocr", *BENCHMARKS["ocr"]}),
         ("kie", {"demo_kie", "cord"}),
-        ("classification", {"demo_classification"}),
+        ("classification", {"demo_classification", "doclaynet"}),
         ("page_labels", set()),
         ("page_order", set()),
     ],
@@ -297,18 +297,21 @@ def test_all_options_write_a_plan_and_say_what_to_type_next(
     assert main(["validate", "first.yaml"]) == 0
 
 
-def test_what_has_a_default_needs_no_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["new", "--task", "classification"]) == 0
+def test_what_has_a_default_needs_no_option(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_dataset(folder, ["3 1 2", "1 2", "2, 1"])
+    assert main(["new", "--task", "page_order"]) == 0
     said = capsys.readouterr()
     assert said.err.splitlines() == [
-        "--dataset demo_classification: the only one that fits classification",
+        "--dataset mine: the only one that fits page_order",
         "--model tiny-vlm: the only one that fits; left out: "
         f"{FOR_ANY} need a GPU, and this machine has none",
     ]
-    run_task = written("demo_classification-tiny-vlm.yaml")
-    assert (run_task["metrics"], run_task["limit"]) == (["accuracy"], 50)
-    assert main(["new", "--task", "classification", "--limit", "0"]) == 0
-    assert "limit" not in written("demo_classification-tiny-vlm-2.yaml")
+    run_task = written("mine-tiny-vlm.yaml")
+    assert (run_task["metrics"], run_task["limit"]) == (["kendall_tau", "position_accuracy"], 50)
+    assert main(["new", "--task", "page_order", "--limit", "0"]) == 0
+    assert "limit" not in written("mine-tiny-vlm-2.yaml")
 
 
 @pytest.mark.parametrize(
