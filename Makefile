@@ -16,7 +16,7 @@ DEVELOPERS = -e '.[agents,hf,grpc,http,s3,pdf,arrow,excel,docker,mlflow,wandb,po
 
 # What needs more than Python, in the order in which it starts. The cluster's part is first: it takes longest and
 # mostly waits for Slurm.
-PARTS = test-slurm test-engines test-packages test-unit-0 test-unit-1 test-runners test-apptainer test-portal test-sharedfs client docs
+PARTS = test-slurm test-engines test-unit-0 test-unit-1 test-runners test-apptainer test-packages test-portal test-sharedfs client docs
 QUICK = test-quick-0 test-quick-1 test-quick-2
 
 .PHONY: demo dist test test-full test-models test-quick $(QUICK) $(PARTS) static search mutants lint format bench cluster-up cluster-down clean
@@ -67,7 +67,7 @@ test-unit-0 test-unit-1: .venv/dev.done
 	.venv/bin/python -m pytest $(call share,2) -q
 
 test-packages: .venv/dev.done
-	.venv/bin/python -m pytest tests/packages tests/remote -q -n 2
+	.venv/bin/python -m pytest tests/packages tests/remote -q
 
 test-engines: .venv/dev.done
 	.venv/bin/python -m pytest tests/engine tests/demo tests/faults -q -n 2 --dist loadfile
