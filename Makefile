@@ -16,10 +16,9 @@ DEVELOPERS = -e '.[agents,hf,grpc,http,s3,pdf,arrow,excel,docker,mlflow,wandb,po
 
 # What needs more than Python, in the order in which it starts. The cluster's part is first: it takes longest and
 # mostly waits for Slurm.
-PARTS = test-slurm test-engines test-unit-0 test-unit-1 test-runners test-apptainer test-packages test-portal test-sharedfs client docs
-QUICK = test-quick-0 test-quick-1 test-quick-2
+PARTS = test-slurm test-engines test-unit test-runners test-apptainer test-packages test-portal test-sharedfs client docs
 
-.PHONY: demo dist test test-full test-models test-quick $(QUICK) $(PARTS) static search mutants lint format bench cluster-up cluster-down clean
+.PHONY: demo dist test test-full test-models test-quick $(PARTS) static search mutants lint format bench cluster-up cluster-down clean
 
 demo: .venv/demo.done
 	.venv/bin/hpcbench submit examples/demo/plan.yaml --wait
@@ -59,15 +58,12 @@ test-slurm: .venv/dev.done
 test-apptainer: .venv/dev.done
 	.venv/bin/python -m pytest tests/apptainer -m "not slurm" -q
 
-# Share of the unit tests' files: each target takes those of the number in its name. A process of xdist would
-# import and collect the files of all others too.
-share = $$(find tests/unit -name 'test_*.py' | sort | awk 'NR % $(1) == $(lastword $(subst -, ,$@))')
-
-test-unit-0 test-unit-1: .venv/dev.done
-	.venv/bin/python -m pytest $(call share,2) -q
+# More processes than cores would only collect the tests once more each.
+test-unit: .venv/dev.done
+	.venv/bin/python -m pytest tests/unit -q -n auto --dist loadfile
 
 test-packages: .venv/dev.done
-	.venv/bin/python -m pytest tests/packages tests/remote -q
+	.venv/bin/python -m pytest tests/packages tests/remote -q -n auto
 
 test-engines: .venv/dev.done
 	.venv/bin/python -m pytest tests/engine tests/demo tests/faults -q -n 2 --dist loadfile
@@ -98,12 +94,9 @@ static: .venv/client.done
 	.venv/bin/python -m hpcbench.portal.openapi --out portal/openapi.json
 	cd portal && $(NPM) run types && $(NPM) run build
 
-# The unit tests but those of half a second of CPU or more.
+# The unit tests but those of half a second of CPU or more; many wait for the disk, so four processes are quicker than two.
 test-quick: .venv/dev.done
-	$(MAKE) -j3 --keep-going --output-sync=target $(QUICK)
-
-$(QUICK): .venv/dev.done
-	.venv/bin/python -m pytest $(call share,3) -m "not long" -q --timeout 300
+	.venv/bin/python -m pytest tests/unit -m "not long" -q -n 4 --timeout 300
 
 # Properties on new and more examples, and verbs with bad values. A fault that they find becomes a test.
 search: .venv/dev.done
