@@ -74,9 +74,8 @@ def fold_workers(experiment: Experiment, *, all_ended: bool = False) -> bool:
     for events in sorted(name for name in folder.loose if name.endswith(_EVENTS)):
         _, last = ends_of(folder.read(events))
         if all_ended or (last is not None and last["event"] in LAST_WORDS):
-            run = events.removesuffix(
-                _EVENTS
-            )  # further nodes of an engine have monitors of their own
+            # Further nodes of an engine have monitors of their own.
+            run = events.removesuffix(_EVENTS)
             names += sorted(
                 name
                 for name in folder.loose
