@@ -42,7 +42,7 @@ from hpcbench.registry.settings import read_value
 from hpcbench.registry.starter import plan_text
 from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import ResolvedPlan
-from hpcbench.submit.packages import load
+from hpcbench.submit.packages import Packages, load
 from hpcbench.submit.preview import read_only
 from hpcbench.submit.rounds import cancel, submit_first
 
@@ -130,10 +130,12 @@ class Duels:
         The answers are not compared: the engines are the same.
         """
         pairs: dict[str, list[PairOfBlocks]] = {}
+        sides = self._one_job(best), self._one_job(tried)
         for number in range(JOB_PAIRS):
             rates = {}
             for mine in (False, True) if number % 2 == 0 else (True, False):
-                experiment = self._job(tried if mine else best)
+                resolved, packages = sides[mine]
+                experiment = prepared_once(resolved, self._plan, packages)
                 if not self._ended(experiment):
                     return None
                 known = outcome(experiment)
@@ -158,14 +160,13 @@ class Duels:
         nothing = Duel(tried, best, experiment.id, "inconclusive")
         return min(duels, key=_gain, default=nothing)
 
-    def _job(self, settings: Settings) -> Experiment:
-        """An experiment of one job with all the engines that these settings ask for."""
+    def _one_job(self, settings: Settings) -> tuple[ResolvedPlan, Packages]:
+        """The plan as one job with all the engines that these settings ask for."""
         given = self._arguments
         base, _ = load(self._plan, given.registry, given.settings, say=say)
         own = ["parallelism=1", "workers=all", "stages=[inference]", f"limit={given.limit}"]
         texts = [*given.settings, *expanded(base, [*own, *_texts(settings)])]
-        resolved, packages = load(self._plan, given.registry, texts, say=say)
-        return prepared_once(resolved, self._plan, packages)
+        return load(self._plan, given.registry, texts, say=say)
 
     def _ended(self, experiment: Experiment) -> bool:
         """Submit a step and wait for its end; False: the budget or the user ended it, and it is cancelled."""
