@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -16,6 +18,33 @@ from tests.unit.inference.limited import Gateway
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 
+SECRET, TOKEN = "c0rrect-horse-battery", "tok.3n-of-the-gateway"
+
+
+@web.middleware
+async def with_door(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Below /secure only who brings the token is let in; one question is refused with all that it brought."""
+    if not request.path.startswith("/secure"):
+        return await handler(request)
+    given = request.headers.get("Authorization", "")
+    if given != f"Bearer {TOKEN}":
+        return web.json_response({"error": {"message": "no token"}}, status=401)
+    if "question 003" in await request.text():
+        said = f"cannot answer {given}, whose client has {SECRET}"
+        return web.json_response({"error": {"message": said}}, status=400)
+    return await handler(request)
+
+
+async def give_token(request: web.Request) -> web.Response:
+    """A token for the secret."""
+    form = await request.post()
+    if form.get("client_secret") != SECRET:
+        return web.json_response({"error": "invalid_client"}, status=401)
+    return web.json_response({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600})
+
+
 @pytest.fixture
 def gateway() -> Iterator[tuple[Gateway, str]]:
     """A gateway that lets 12 requests through and then none for a while, and its address."""
@@ -24,8 +53,10 @@ def gateway() -> Iterator[tuple[Gateway, str]]:
     port = []
 
     async def start() -> web.AppRunner:
-        app = web.Application()
+        app = web.Application(middlewares=[with_door])
         app.router.add_post("/v1/chat/completions", limited.chat)
+        app.router.add_post("/secure/v1/chat/completions", limited.chat)
+        app.router.add_post("/token", give_token)
         runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "localhost", 0).start()
@@ -70,6 +101,54 @@ def test_a_gateways_limits_fail_no_sample_and_the_run_says_that_they_held_it_up(
     assert reported["limits"]["refused"] == limited.refused
     assert reported["load"]["route"] == "proxied", "a relay is a hop in any case"
     assert reported["tries"] == SAMPLES, "a refusal is no try"
+
+
+def test_a_secret_and_its_token_are_in_no_argument_and_in_no_file_of_an_experiment(
+    bench: Bench, gateway: tuple[Gateway, str]
+) -> None:
+    limited, url = gateway
+    limited.limit = 1000
+    address = url.removesuffix("/v1")
+    auth = {
+        "type": "jwt", "grant_type": "client_credentials", "token_url": f"{address}/token",
+        "client_id": "benchmark", "client_secret": "${env:GATEWAY_SECRET}",
+        "client_auth": "client_secret_post",
+    }  # fmt: skip
+    bench.model(
+        "elsewhere", engine="remote", source="", package=None,
+        engine_options={"base_url": f"{address}/secure/v1", "model": "m", "auth": auth},
+    )  # fmt: skip
+    bench.environ |= {"GATEWAY_SECRET": SECRET, "XDG_STATE_HOME": str(bench.folder / "state")}
+    arguments: set[bytes] = set()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            for place in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):  # it has ended
+                    arguments.add(place.read_bytes())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        stages = ["inference", "evaluation", "reporting"]
+        trial = bench.submit(bench.plan({"model": "elsewhere"}, parallelism=2, stages=stages))
+        trial.wait("done")
+        screen = trial.screen()
+    finally:
+        over.set()
+        watcher.join()
+
+    answers = trial.answers()
+    refused = [text for text in answers.values() if not text.startswith("ok ")]
+    assert (len(answers), len(refused)) == (SAMPLES, 1)
+    assert any(b"hpcbench.wrapper" in one for one in arguments)
+    written = {place: place.read_bytes() for place in bench.home.rglob("*") if place.is_file()}
+    assert any(b"cannot answer" in data for data in written.values()), "the refusal is kept"
+    for hidden in (SECRET.encode(), TOKEN.encode()):
+        assert not [one for one in arguments if hidden in one]
+        assert not [place for place, data in written.items() if hidden in data]
+        assert hidden.decode() not in screen
 
 
 def test_a_budget_ends_a_run_in_order_and_a_larger_one_goes_on(bench: Bench, calm: Trial) -> None:
