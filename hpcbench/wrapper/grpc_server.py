@@ -118,7 +118,7 @@ async def serving(
             ("grpc.max_receive_message_length", message_limit),
             ("grpc.max_send_message_length", -1),
             ("grpc.keepalive_time_ms", KEEP_ALIVE_MS),
-            ("grpc.keepalive_timeout_ms", KEEP_ALIVE_MS),
+            ("grpc.http2.ping_timeout_ms", KEEP_ALIVE_MS),  # keepalive_timeout_ms is not obeyed
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
             ("grpc.http2.max_frame_size", FRAME_BYTES),

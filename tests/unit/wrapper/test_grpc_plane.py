@@ -462,6 +462,48 @@ def test_a_client_that_leaves_ends_the_work_of_the_engine() -> None:
     run(journey())
 
 
+def test_a_client_that_no_longer_answers_ends_the_work_of_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(grpc_server, "KEEP_ALIVE_MS", 1000)
+
+    async def journey() -> None:
+        async with plane(Script(gap=60)) as one:
+            passes, over = asyncio.Event(), asyncio.Event()
+            passes.set()
+
+            async def forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+                while data := await source.read(2**16):
+                    await passes.wait()
+                    sink.write(data)
+                sink.close()
+
+            async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                behind_reader, behind_writer = await asyncio.open_unix_connection(str(one.socket))
+                await asyncio.gather(forward(reader, behind_writer), forward(behind_reader, writer))
+                over.set()
+
+            async def asking() -> AsyncIterator[dict[str, Any]]:
+                yield asked()
+                await asyncio.Event().wait()
+
+            network = one.socket.with_name("n")
+            async with await asyncio.start_unix_server(join, network) as server:
+                client = triton_aio.InferenceServerClient(f"unix:{network}")
+                answers = client.stream_infer(asking(), headers=HEADERS)
+                await anext(answers)
+                passes.clear()  # from here on nothing arrives, and no connection is closed
+                while not one.engine.left:
+                    await asyncio.sleep(0.05)
+                assert one.supervisor.meter.in_flight == 0
+                passes.set()
+                await client.close()
+                await over.wait()
+                server.close()
+
+    run(journey())
+
+
 def test_an_answer_that_breaks_off_never_looks_complete() -> None:
     async def journey() -> None:
         async with plane(Script(plan=["cut"])) as one:
