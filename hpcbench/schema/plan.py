@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from hpcbench.errors import Problem
 from hpcbench.schema.agent import Agent
@@ -321,6 +321,9 @@ class Measured(Part):
     """Run task → `sha256:…` over annotations and images."""
     model_hashes: Mapping[str, str]
     """Model → `sha256:…` over the files of its folder; `none` for one without weights."""
+    image_processing: Mapping[str, Mapping[str, JsonValue]] = Field(default_factory=dict)
+    """Model → settings by which the processor beside its weights scales images, as its configuration has
+    them: `max_pixels`, `size` …; without those of models that have none there."""
     prompt_hashes: Mapping[str, str] = Field(default_factory=dict)
     """Run task → `sha256:…` over its prompt's texts, examples and the schema that is sent with it."""
     prompt_formula: int = 1

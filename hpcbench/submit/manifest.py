@@ -119,7 +119,9 @@ def plan_key(resolved: ResolvedPlan, measured: Measured) -> str:
     # What images say of their metrics follows from the rest, and is known only when they are prepared.
     left_out: Any = {"origins": True, "images": True, "run_tasks": {"__all__": {"metric_facts"}}}
     data = resolved.model_dump(mode="json", exclude=left_out)
-    text = json.dumps([hpcbench.__version__, data, measured.model_dump()], sort_keys=True)
+    # The hash of the weights covers the configuration beside them.
+    facts = measured.model_dump(exclude={"image_processing"})
+    text = json.dumps([hpcbench.__version__, data, facts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import JsonValue
 
 from hpcbench import plugins
 from hpcbench.data.datasets import (
@@ -36,6 +39,12 @@ from hpcbench.submit.reference_check import check_references
 
 MOST_SHOWN = 20
 """Maximum number of reported bad samples; further bad samples are counted."""
+
+SCALING = (
+    "do_resize", "size", "min_pixels", "max_pixels", "max_image_size", "do_image_splitting",
+    "crop_to_patches", "min_patches", "max_patches", "do_pan_and_scan", "do_center_crop", "crop_size",
+)  # fmt: skip
+"""Settings of image processors in transformers that decide at which size a model sees an image."""
 
 LOOK = 2
 """Version of the checks of images: a change makes earlier results invalid."""
@@ -105,6 +114,7 @@ class _Measuring:
         self.unusable: dict[str, int] = {}
         self.dataset_hashes: dict[str, str] = {}
         self.model_hashes: dict[str, str] = {}
+        self.image_processing: dict[str, dict[str, JsonValue]] = {}
         self.prompt_hashes: dict[str, str] = {}
         self.images: dict[str, int] = {}
         self.reuse: dict[str, bool] = {}
@@ -116,6 +126,7 @@ class _Measuring:
             samples=self.counts,
             dataset_hashes=self.dataset_hashes,
             model_hashes=self.model_hashes,
+            image_processing=self.image_processing,
             prompt_hashes=self.prompt_hashes,
             prompt_formula=HASH_FORMULA,
             skipped=self.skipped,
@@ -300,6 +311,31 @@ class _Measuring:
         folder = Path(model.source)
         self.model_hashes[model.name] = content_hash(folder, folder_files(folder), self.cache)
         _check_weights(model, self.model_hashes[model.name])
+        if found := scaling_of(folder):
+            self.image_processing[model.name] = found
+
+
+def scaling_of(folder: Path) -> dict[str, JsonValue]:
+    """Settings of the processor beside a model's weights that decide the size of images.
+
+    Args:
+        folder: the weights'.
+
+    Returns:
+        They, as the processor's configuration has them; empty: there is none, or none that can be read.
+    """
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        try:
+            found = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # whether the engine needs the file is not decided here
+            continue
+        if not isinstance(found, Mapping):
+            continue
+        own = found.get("image_processor")
+        settings = own if isinstance(own, Mapping) else found
+        if scaling := {key: settings[key] for key in SCALING if key in settings}:
+            return scaling
+    return {}
 
 
 def _name(dataset: Dataset) -> str:

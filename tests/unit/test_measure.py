@@ -13,7 +13,7 @@ from hpcbench.errors import UserError
 from hpcbench.schema.definitions import Metric
 from hpcbench.schema.plan import Measured
 from hpcbench.schema.records import PromptEntry, PromptExample
-from hpcbench.submit.measure import measure
+from hpcbench.submit.measure import measure, scaling_of
 from tests.unit.small import record, resolved, run_task, write_dataset
 
 
@@ -44,6 +44,24 @@ def test_only_the_samples_that_are_asked_count(tmp_path: Path, limit: int) -> No
 def test_a_model_without_weights_has_nothing_to_hash(tmp_path: Path) -> None:
     found = reported(tmp_path, [record(0)], model={"engine": "remote", "source": ""})
     assert found.model_hashes == {"m": "none"}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "found"),
+    [
+        ("preprocessor_config.json", '{"max_pixels": 9, "image_mean": [0.5]}', {"max_pixels": 9}),
+        ("processor_config.json", '{"image_processor": {"size": {"height": 8}}}', {"size": {"height": 8}}),
+        ("preprocessor_config.json", '{"image_mean": [0.5]}', {}),
+        ("preprocessor_config.json", "[1]", {}),
+        ("preprocessor_config.json", "{", {}),
+        ("config.json", '{"size": 1}', {}),
+    ],
+)  # fmt: skip
+def test_how_a_processor_scales_images_is_read_beside_the_weights(
+    tmp_path: Path, file: str, text: str, found: dict[str, Any]
+) -> None:
+    (tmp_path / file).write_text(text)
+    assert scaling_of(tmp_path) == found
 
 
 def test_the_image_of_an_example_comes_with_every_sample(tmp_path: Path) -> None:

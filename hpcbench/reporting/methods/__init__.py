@@ -50,6 +50,7 @@ def methods(experiment: Experiment) -> Methods:
         ("models", "Models", inputs.models(facts)),
         ("data", "Data", inputs.data(facts)),
         ("prompts", "Prompts", inputs.prompts(facts)),
+        ("images", "Images", asking.images(facts)),
         ("decoding", "Decoding and reading of answers", asking.decoding(facts)),
         ("load", "Load and hardware", asking.load(facts)),
         ("metrics", "Metrics", scoring.metrics(facts)),

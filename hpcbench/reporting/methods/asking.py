@@ -1,11 +1,13 @@
-"""How models were asked: decoding, load and hardware of a methods section."""
+"""How models were asked: images, decoding, load and hardware of a methods section."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from hpcbench import number_format as form
+from hpcbench.comparison.differences import measured_of
 from hpcbench.experiment.view.evaluated import Load, Machine
 from hpcbench.reporting.methods.facts import Facts, Missing, Said, joined
 from hpcbench.schema.agent import Agent
@@ -13,6 +15,84 @@ from hpcbench.schema.plan import ResolvedRunTask
 
 AT_AN_ENDPOINT = frozenset({"remote"})
 """Engines that pass requests on: the machine of their worker is not the machine of the model."""
+
+SCALING_OPTIONS = ("mm_processor_kwargs", "processor", "mode")
+"""Engine options that may change how the model's processor scales images: those of vLLM and SGLang, the
+Hugging Face engine and DeepSeek-OCR."""
+
+
+def images(facts: Facts) -> Iterator[Said]:
+    """How page images were sent, and what scaled them."""
+    if facts.imported is not None:
+        yield Missing("How images of the imported answers were sent and scaled.")
+        return
+    yield from facts.grouped({one.name: joined(_images(facts, one)) for one in facts.run_tasks})
+    for one in facts.run_tasks:
+        if one.ml_task.module is not None or not _sees_pages(one):
+            continue
+        if one.model.engine in AT_AN_ENDPOINT:
+            yield Missing(f"How the endpoint of run task {one.name} scales images.")
+        elif one.served.max_pixels is None and not _recorded(facts, one) and not _options(one):
+            yield Missing(
+                f"The sizes to which the processor of model {one.model.name} scales images."
+            )
+
+
+def _sees_pages(run_task: ResolvedRunTask) -> bool:
+    """Whether its requests hold images of pages: a judge may do without."""
+    return run_task.task.judge is None or run_task.task.judge.pages
+
+
+def _images(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
+    if run_task.ml_task.module is not None:
+        yield f"the module `{run_task.ml_task.module}` decides which images it sends, and in which size"
+        return
+    if not _sees_pages(run_task):
+        yield "no image was sent"
+        return
+    most = measured_of(facts.experiment, "images", run_task.name)
+    yield f"at most {form.many(most, 'image')} in a request" if most else ""
+    yield "image files unchanged, byte for byte"
+    dpi = run_task.dataset.options.get("dpi")
+    resolution = f"{dpi} dpi" if dpi else "the default resolution of the dataset's iterator"
+    yield f"pages of PDF files, where the dataset has them, rendered at {resolution}"
+    yield _sent(facts, run_task)
+    if run_task.agent is not None:
+        yield "tools of the agent may add images, in the size in which they make them"
+    yield f"scaled by the model's own processor only{_scaling(facts, run_task)}"
+    if options := _options(run_task):
+        yield f"settings of the engine for it: `{json.dumps(options, ensure_ascii=False)}`"
+
+
+def _sent(facts: Facts, run_task: ResolvedRunTask) -> str:
+    if run_task.task.images == "file":
+        return "read by the engine from the files that requests name"
+    speed = facts.speed(run_task.name)
+    protocol = run_task.task.protocol if speed is None else speed.load.protocol
+    return "sent as bytes beside the request" if protocol == "grpc" else "sent as data URIs"
+
+
+def _recorded(facts: Facts, run_task: ResolvedRunTask) -> dict[str, Any]:
+    """Settings of the processor beside the weights; empty: unknown."""
+    return measured_of(facts.experiment, "image_processing", run_task.model.name) or {}
+
+
+def _scaling(facts: Facts, run_task: ResolvedRunTask) -> str:
+    if recorded := _recorded(facts, run_task):
+        return f", with `{json.dumps(recorded, ensure_ascii=False)}` in its configuration"
+    model = run_task.served
+    limits = [
+        f"{name} {value} pixels"
+        for name, value in (("smallest", model.min_pixels), ("largest", model.max_pixels))
+        if value is not None
+    ]
+    return f" (limits by the model's definition: {', '.join(limits)})" if limits else ""
+
+
+def _options(run_task: ResolvedRunTask) -> dict[str, Any]:
+    """Settings of the processor in the engine's options and in each request."""
+    settings = {**run_task.served.engine_options, **run_task.task.generation.extra}
+    return {name: settings[name] for name in SCALING_OPTIONS if name in settings}
 
 
 def decoding(facts: Facts) -> Iterator[Said]:

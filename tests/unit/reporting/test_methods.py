@@ -106,8 +106,8 @@ def test_a_number_from_elsewhere_would_be_found(tmp_path: Path) -> None:
 def test_an_experiment_of_the_demo_names_all_that_a_paper_needs(tmp_path: Path) -> None:
     found = methods(unpack(tmp_path)[WHOLE])
     assert [one.name for one in found.sections] == [
-        "models", "data", "prompts", "decoding", "load", "metrics", "statistics", "outcomes", "software",
-        "missing", "references",
+        "models", "data", "prompts", "images", "decoding", "load", "metrics", "statistics", "outcomes",
+        "software", "missing", "references",
     ]  # fmt: skip
     for name, text in (
         ("models", "engine huggingface (transformers 5.19.0, torch 2.13.0+cpu)"),
@@ -115,6 +115,9 @@ def test_an_experiment_of_the_demo_names_all_that_a_paper_needs(tmp_path: Path) 
         ("data", "demo_vqa version 1, split easy"),
         ("data", "12 samples of 300 in the split: at most the first 12"),
         ("prompts", "{{ question }}"),
+        ("images", "image files unchanged, byte for byte"),
+        ("images", "sent as data URIs; scaled by the model's own processor only"),
+        ("missing", "The sizes to which the processor of model tiny-vlm scales images"),
         ("decoding", "Temperature 0 (greedy), top_p 1; at most 32 tokens per answer; no seed"),
         ("load", "1 request in flight per worker; 1 warm-up request, not counted; requests sent over HTTP"),
         ("load", "through hpcbench's wrapper before the engine; 1 worker, no GPU for the model"),
@@ -139,6 +142,14 @@ def test_an_experiment_of_the_demo_names_all_that_a_paper_needs(tmp_path: Path) 
         ({"task__where": "pages < 3"}, "data", "samples for which `pages < 3` holds, then at most"),
         ({"task__sample": {"size": 7, "by": "x", "seed": None}}, "data",
          "a random sample of 7, stratified by `x` (seed 0)"),
+        ({"task__images": "file"}, "images", "read by the engine from the files that requests name"),
+        ({"dataset__options": {"dpi": 200}}, "images", "rendered at 200 dpi"),
+        ({"model__min_pixels": 3136, "model__max_pixels": 1003520}, "images",
+         "(limits by the model's definition: smallest 3136 pixels, largest 1003520 pixels)"),
+        ({"model__engine_options": {"processor": {"max_pixels": 5}}}, "images",
+         'settings of the engine for it: `{"processor": {"max_pixels": 5}}`'),
+        ({"model__engine": "remote"}, "missing", "How the endpoint of run task vqa scales images."),
+        ({"task__judge": {"of": "other", "pages": False}}, "images", "No image was sent."),
         ({"task__output_schema": "prompt"}, "prompts", "the JSON Schema of the ML task follows the prompt"),
         ({"model__dtype": "auto"}, "missing", "leaves it to the engine (`dtype: auto`)"),
         ({"model__revision": "a" * 40}, "models", f"revision {'a' * 40}"),
@@ -163,6 +174,7 @@ def test_another_setting_is_another_sentence(
         ({"route": "direct"}, "requests sent over HTTP to the engine's own socket"),
         ({"route": "direct and proxied"}, "partly to the engine's own socket and partly through"),
         ({"protocol": "grpc"}, "requests sent over gRPC through hpcbench's wrapper"),
+        ({"protocol": "grpc"}, "sent as bytes beside the request"),
     ],
 )
 def test_protocol_and_route_of_the_requests_are_named(
@@ -172,12 +184,28 @@ def test_protocol_and_route_of_the_requests_are_named(
     whole = json.loads(here.performance_file.read_text())
     whole["run_tasks"]["vqa"]["load"] |= load
     here.performance_file.write_text(json.dumps(whole))
-    assert text in section(methods(Experiment(here.path)), "load")
+    found = methods(Experiment(here.path))
+    assert text in section(found, "load") + section(found, "images")
 
 
-def test_how_a_module_sends_requests_is_not_claimed(tmp_path: Path) -> None:
-    here = changed(unpack(tmp_path)[WHOLE], ml_task__module="own.py")
-    assert "requests sent" not in section(methods(here), "load")
+def test_what_the_processor_beside_the_weights_does_to_images_is_named(tmp_path: Path) -> None:
+    here = unpack(tmp_path)[WHOLE]
+    measured = json.loads(here.manifest_file.read_text())["measured"]
+    measured["image_processing"] = {"tiny-vlm": {"do_resize": True, "max_pixels": 14112}}
+    found = methods(rewritten(here, measured=measured))
+    assert (
+        'own processor only, with `{"do_resize": true, "max_pixels": 14112}` in its configuration'
+        in section(found, "images")
+    )
+    assert "scales images" not in section(found, "missing")
+
+
+def test_how_a_module_sends_requests_and_images_is_not_claimed(tmp_path: Path) -> None:
+    found = methods(changed(unpack(tmp_path)[WHOLE], ml_task__module="own.py"))
+    assert "requests sent" not in section(found, "load")
+    assert section(found, "images") == (
+        "vqa: The module `own.py` decides which images it sends, and in which size."
+    )
 
 
 def test_another_version_of_a_metric_is_not_cited(tmp_path: Path) -> None:
@@ -214,7 +242,9 @@ def test_of_imported_answers_only_the_scores_are_known(tmp_path: Path) -> None:
     assert (
         "imported the answers of tiny-vlm from lmms-eval 0.5, which names the model org/m" in text
     )
-    for word in ("temperature", "Temperature", "{{ question }}", "in flight", "GPU for the model"):
+    for word in (
+        "temperature", "Temperature", "{{ question }}", "in flight", "GPU for the model", "byte for byte",
+    ):  # fmt: skip
         assert word not in text, word
     assert "12 samples of 6 documents" in section(found, "statistics")
     assert "decoding parameters" in section(found, "missing")
