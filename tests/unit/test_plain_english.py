@@ -204,6 +204,13 @@ def test_decisions_and_what_is_new_in_the_changelog_do() -> None:
     assert found + [match[0] for match in YAML_DOCUMENT.finditer(new)] == []
 
 
+def test_a_decision_is_read_in_paragraphs() -> None:
+    for page in sorted((ROOT / "docs/decisions").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        assert text.startswith(f"# {page.name[:4]} "), page.name
+        assert max(len(part.split()) for part in text.split("\n\n")) <= 250, page.name
+
+
 def prose(page: Path) -> str:
     """A page without its code."""
     text = page.read_text(encoding="utf-8")
