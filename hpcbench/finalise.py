@@ -365,7 +365,7 @@ def _cancel_the_net(experiment: Experiment) -> None:
     try:
         slurm.cancel([job.id for job in slurm.queue() if job.id in own and job.state == "PENDING"])
     except HpcbenchError as error:
-        print(f"could not cancel the finalise job: {error}", file=sys.stderr)  # noqa: T201 - the job's log
+        print(f"could not cancel the waiting last job: {error}", file=sys.stderr)  # noqa: T201 - the job's log
 
 
 if __name__ == "__main__":

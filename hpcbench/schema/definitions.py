@@ -1164,7 +1164,8 @@ class SlurmSite(Part):
     partition: str | None = None
     """Default partition of workers."""
     cpu_partition: str | None = None
-    """Partition of evaluation and finalise jobs. Without it: the workers' partition."""
+    """Partition of the last job, which evaluates and reports, and of entries in Slurm's crontab. Without it:
+    the workers' partition; if they have GPUs, the last worker does that work and holds its GPU meanwhile."""
     account: str | None = None
     """Account to charge."""
     qos: str | None = None
