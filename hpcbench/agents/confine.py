@@ -71,7 +71,7 @@ class Confinement(NamedTuple):
 
 
 def clean_environment(folder: Path) -> dict[str, str]:
-    """The environment of tools: nothing of the caller's but `KEPT`; home and temporary files in a folder."""
+    """The environment of tools: of the caller's only `KEPT`; home and temporary files in a folder."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     own = {"HOME": str(folder), "TMPDIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     return {"PATH": os.defpath, **kept, **own, "OMP_NUM_THREADS": "1"}

@@ -49,7 +49,7 @@ class _Child:
 
 
 class _Result(NamedTuple):
-    """A result as a child sent it; the tool may have written it itself, so nothing of it is believed."""
+    """A result as a child sent it; the tool may have written it itself, so no part of it is trusted."""
 
     kind: ResultKind
     text: str

@@ -36,7 +36,7 @@ publishers state them.
 HERE = {
     "all": "runs it, in an image of its own",
     "parts": "scores parts of it",
-    "nothing": "scores nothing of it",
+    "nothing": "does not score it",
 }
 """How the page says what hpcbench does about the official score."""
 

@@ -83,7 +83,7 @@ def owe(experiment: Experiment) -> None:
 
 
 def debts(experiment: Experiment) -> Iterator[Debt]:
-    """Experiments that are not sent yet; reads nothing of an experiment without a database.
+    """Experiments that are not sent yet; reads no file of an experiment without a database.
 
     Raises:
         OSError: a note cannot be read.

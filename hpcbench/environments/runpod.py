@@ -61,7 +61,7 @@ class RunPod:
         """Longest life of a pod; one that could cost more than `max_cost` by then is refused. None: it is
         deleted when it has cost `max_cost`."""
         gpu_types: tuple[str, ...] = ()
-        """GPUs by RunPod's names, e.g. `NVIDIA L40S`; the first that is to be had."""
+        """GPUs by RunPod's names, e.g. `NVIDIA L40S`; the first that is available."""
         api_key: str = "${env:RUNPOD_API_KEY}"
         """A reference."""
         cloud: Literal["secure", "community"] = "secure"

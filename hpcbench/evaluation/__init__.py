@@ -7,7 +7,7 @@ with such samples also gives the value under the other policy. An exception or a
 fault of that sample: it is counted and reported, and gives no score.
 
 Samples pass in batches (`scoring`) into columns on the disk (`scores`), and every table is computed from
-these columns (`aggregate`, `summary`). `metrics.json` holds nothing of time or place, unless the plan names
+these columns (`aggregate`, `summary`). `metrics.json` does not depend on time or place, unless the plan names
 metrics of resources (`resources`): the same answers give the same bytes, whatever the size of shards and
 batches. `speed`'s figures of times and tokens go to `performance.json`.
 """

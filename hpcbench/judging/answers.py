@@ -1,4 +1,4 @@
-"""The answers that a judge rates, as they stand in the experiment."""
+"""The answers that a judge rates, in their present state in the experiment."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ def read_pages(value: object, count: int | None = None) -> list[str] | None:
     text = read_text(value)
     if text is None:
         return None
-    parted = _LISTED.split(text) if _LISTED.search(text) else text.split()
-    pages = [page for page in (part.strip(_AROUND) for part in parted) if page]
+    pieces = _LISTED.split(text) if _LISTED.search(text) else text.split()
+    pages = [page for page in (part.strip(_AROUND) for part in pieces) if page]
     if len(pages) == 1 and count != 1 and pages[0].isdecimal():
         return list(pages[0])
     return pages

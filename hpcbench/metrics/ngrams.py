@@ -458,7 +458,7 @@ def _triples(said: str, expected: str, longest: int, found: list[float]) -> None
 
 
 def _chrf_words(text: str) -> list[str]:
-    """Words of chrF++: one mark of punctuation at the end of a word, else at its start, is parted from it."""
+    """Words of chrF++: one mark of punctuation at the end of a word, else at its start, is a word."""
     found: list[str] = []
     for word in text.split():
         if len(word) > 1 and word[-1] in string.punctuation:
@@ -473,7 +473,7 @@ def _chrf_words(text: str) -> list[str]:
 def words_of_13a(text: str) -> list[str]:
     """Words as NIST's script mteval-v13a.pl parts them.
 
-    Punctuation of ASCII is parted from what it touches, but for the apostrophe; full stops and commas not
+    Punctuation of ASCII is separated from its neighbours, except the apostrophe; full stops and commas not
     between digits; hyphens only after a digit. The rules apply one after the other.
     """
     text = text.rstrip().replace("<skipped>", "").replace("-\n", "").replace("\n", " ")

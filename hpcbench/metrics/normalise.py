@@ -1,6 +1,6 @@
 """Normalisation of texts before comparison: options of all text metrics.
 
-Reference implementations of ANLS, CER and WER know nothing of Unicode forms. We compose to NFC first,
+Reference implementations of ANLS, CER and WER ignore Unicode forms. We compose to NFC first,
 because "й" as one code point and as "и" with a breve are the same text; for text already in NFC, the usual
 case, nothing changes. `unicode="none"` gives the references' numbers for the rest.
 """

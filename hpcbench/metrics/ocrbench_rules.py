@@ -264,7 +264,7 @@ class OcrBenchV2(_Rules):
     Kinds of text: `plain`: a reference of fewer than five words is in the answer or not, a longer one is
     compared by ANLS with threshold 0.5 · `case`: the same, and case counts · `cn`: the same without spaces,
     and "longer" is from three commas on · `choice`: the answer's letters are the option · `spelled`: the
-    reference's characters are in the answer, parted or not · `formula`, `formula_cn`: it is in the answer,
+    reference's characters are in the answer, separated or not · `formula`, `formula_cn`: it is in the answer,
     spaces (and `\\text{}`) aside · `count`: the number is in the answer · `count_near`: 1 - relative error of
     the first number in the answer · `transcript`: mean of BLEU, METEOR, F-measure and 1 - edits, METEOR
     without synonyms unless `synonyms` says more · `table`, `table_markdown`: TEDS, of HTML or Markdown ·

@@ -163,7 +163,7 @@ class Anls(TextMetric):
         "vlmevalkit": Dialect(_OFFICIAL, VLMEVALKIT, ("vlmeval/dataset/utils/vqa_eval.py",)),
         # The length is that of the compared text in upper case.
         "anls-0.0.2": Dialect(_PAPER, ANLS, ("anls/metrics/score.py",)),
-        # The paper says nothing of case and whitespace.
+        # The paper does not mention case and whitespace.
         "st-vqa-paper": Dialect(_PAPER, ST_VQA),
     }
 

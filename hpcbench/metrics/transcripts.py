@@ -28,7 +28,7 @@ from typing import Literal
 from hpcbench.metrics.stems import stem
 
 Words = Literal["characters", "jieba"]
-"""How Chinese is parted into words: each character is one, or by the package jieba, as published."""
+"""How Chinese is split into words: each character is one, or by the package jieba, as published."""
 
 Synonyms = Literal["no", "wordnet"]
 """Does METEOR pair synonyms: by nltk's WordNet, as published, if its data are installed."""
@@ -49,7 +49,7 @@ def transcript_score(
     Args:
         answer: what a model read.
         reference: the right transcript.
-        words: how Chinese is parted.
+        words: how Chinese is split.
         synonyms: whether METEOR pairs them.
         published: to the bit as published; there an empty answer is 0.
 
@@ -69,9 +69,9 @@ def transcript_score(
 def split(
     answer: str, reference: str, words: Words, published: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Words of both: Chinese is parted, other text where whitespace is.
+    """Words of both: Chinese is split, other text at whitespace.
 
-    With jieba, and in the published code, both are parted by it if either has Chinese.
+    With jieba, and in the published code, jieba splits both if either has Chinese.
     """
     chinese = bool(_CHINESE.search(reference) or _CHINESE.search(answer))
     if chinese and words == "jieba":

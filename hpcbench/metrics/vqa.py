@@ -46,7 +46,7 @@ Years = Literal["relaxed", "strict"]
 
 Numbers = Literal["plain", "written"]
 """`plain`: what Python's `float` reads, a percent sign behind it divides by 100 · `written`: also with
-thousands parted, currency and unit (`read_numeral`); zero is a number, and equal texts are always right."""
+separated thousands, currency and unit (`read_numeral`); zero is a number, equal texts are always right."""
 
 Process = Literal["always", "disputed"]
 """When answers are normalised: `always`, or only where the people `disputed`: if all ten texts are equal,

@@ -49,7 +49,7 @@ _MARK = re.compile(
 )
 _SEPARATED = re.compile(r"[)\].:]{1,2}\s{0,9}|\s{1,9}[-–—]\s{1,9}|,\s{1,9}(?=[(\"']?)")
 _OPTION = re.compile(
-    r"[(\[{\"']{0,3}(?P<mark>[A-Za-zА-Яа-я]|\d{1,3})(?:[)\].:,!\"'}]{0,3}|(?P<parted>[)\].:,]{1,2}|\s{1,9}[-–—]\s)"
+    r"[(\[{\"']{0,3}(?P<mark>[A-Za-zА-Яа-я]|\d{1,3})(?:[)\].:,!\"'}]{0,3}|(?P<separated>[)\].:,]{1,2}|\s{1,9}[-–—]\s)"
     r"\s*(?P<name>\S.*))",
     re.DOTALL,
 )
@@ -233,8 +233,8 @@ class _Known:
             after = bisect_left(ends, match.start() + 1)
             if after < len(named) and named[after].start < match.end():
                 continue
-            parted = _SEPARATED.match(text, match.end("mark"))
-            option = starts.get(_past_quotes(text, parted.end())) if parted else None
+            separated = _SEPARATED.match(text, match.end("mark"))
+            option = starts.get(_past_quotes(text, separated.end())) if separated else None
             places, place = self.places(match["mark"]), self.place(match["mark"])
             if option is not None and places:
                 taken.add(option.start)

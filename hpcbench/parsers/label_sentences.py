@@ -478,7 +478,7 @@ class Answer:
     def _stops(self, mention: Mention, tokens: list[str]) -> bool:
         """Whether a name without a verb is the whole statement, and not the beginning of a sentence.
 
-        `An invoice, as we know, lists items` says nothing of the document.
+        `An invoice, as we know, lists items` is not about the document.
         """
         rest = self.low[mention.end : mention.end + _FAR].lstrip("\"')]}>")
         if words.BECAUSE.match(rest) or words.CONTRAST.match(rest):

@@ -298,7 +298,7 @@ COURTESY = _begins(
     """,
     "如果您",
 )
-"""Beginnings of a sentence that offers further help and says nothing of the document."""
+"""Beginnings of a sentence that offers further help and is not about the document."""
 
 # --- words anywhere ---------------------------------------------------------------------------------------
 

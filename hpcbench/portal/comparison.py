@@ -407,7 +407,7 @@ def _candidate(
 
 
 def _refusal(error: HpcbenchError) -> Iterator[dict[str, Any]]:
-    """Why nothing of a candidate could be compared, in the form of a `Refusal`."""
+    """Why no part of a candidate could be compared, in the form of a `Refusal`."""
     names = {"baseline": None, "candidate": None, "metric": None}
     for problem in getattr(error, "problems", None) or [None]:
         why = problem.message if problem is not None else str(error).splitlines()[0]

@@ -24,7 +24,7 @@ SLOWEST_HEAD_SECONDS = 10.0
 answer: it takes a place from others."""
 
 STUCK_SECONDS = 5.0
-"""A connection that has accepted nothing of its answer for so long may lose its place to another."""
+"""A connection that has accepted no byte of its answer for so long may lose its place to another."""
 
 _FAULT = b'{"error":"too many connections","remedy":"close tabs","code":"busy","id":""}'
 _FULL = (

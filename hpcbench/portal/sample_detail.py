@@ -89,7 +89,7 @@ def _detail(
     notes = sheet.room.flags.of(sheet.experiment.id, sheet.name)
     references = _references(row, sample)
     answer: str | None = row["answer"]
-    thoughts, said = _parted(answer)
+    thoughts, said = _split(answer)
     reasoning = recorded.record.get("reasoning") if recorded is not None else None
     read = row.get("prediction")
     pieces: list[Any] = []
@@ -211,7 +211,7 @@ def _objects(references: Sequence[str]) -> Iterator[Any]:
                 yield json.loads(one)
 
 
-def _parted(answer: str | None) -> tuple[str | None, str | None]:
+def _split(answer: str | None) -> tuple[str | None, str | None]:
     """The model's reasoning, and its answer after that."""
     if answer is None:
         return None, None

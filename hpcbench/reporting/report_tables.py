@@ -108,7 +108,7 @@ class Cell(TypedDict):
     documents: int
     coverage: float
     leads: bool
-    """Whether no model in its column has a better value; says nothing of chance, see `leaders`."""
+    """Whether no model in its column has a better value; chance is not considered, see `leaders`."""
     calibration: NotRequired[str]
     """State of a judge's verdicts: `calibrated` or `uncalibrated`; their values lead no column."""
 

@@ -11,7 +11,7 @@ def keeping_texts(
 ) -> list[dict[str, Any]]:
     """Messages with those texts as parts that a chat template would lose otherwise.
 
-    LLaVA-OneVision's template prints parts alone, and says nothing of a text that is none.
+    LLaVA-OneVision's template prints parts alone, and ignores content that is a plain text.
 
     Args:
         messages: each with `role` and `content`, a text or a list of parts.

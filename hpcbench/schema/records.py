@@ -172,7 +172,7 @@ class Reading:
     reason: str = ""
     """Why there is no value, in a few words, the same for the same cause; empty where there is one."""
     form: str = ""
-    """Form in which it was found: text, json, fence, prose (JSON amid words), lines (`key: value`), table,
+    """Form in which it was found: text, json, fence, prose (JSON between words), lines (`key: value`), table,
     parser; empty: nothing was found."""
     repairs: tuple[str, ...] = ()
     """Repairs that made it readable, e.g. `closed brackets`; empty: it was sound, or lost."""

@@ -164,7 +164,7 @@ def _partitions(described: Sequence[dict[str, str]], say: Say) -> dict[str, Part
             nodes=own.count if own is not None else None,
             cpus=own.cpus if own is not None else None,
             memory_gb=own.memory_gb if own is not None else None,
-            # GPUs without a type are unknown here: then the profile says nothing of them.
+            # GPUs without a type are unknown here: then the profile does not mention them.
             gpus=gpus if own is not None and (gpus or "gpu" not in ",".join(own.gres)) else None,
             whole_nodes=partition.get("OverSubscribe", partition.get("Shared")) == "EXCLUSIVE",
         )

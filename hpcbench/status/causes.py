@@ -187,7 +187,7 @@ ENDED_WELL = "Exiting after successful completion"
 def last_words(experiment: Experiment) -> Failure:
     """The newest log and its last line, for jobs that are all gone without a reported reason.
 
-    Logs of jobs that ended well say nothing of it; the newest of them counts only if there is no other.
+    Logs of jobs that ended well do not explain it; the newest of them counts only if there is no other.
     """
     logs = [path for path in text_logs(experiment) if path.parent == experiment.jobs_dir]
     logs.sort(key=lambda path: path.stat().st_mtime, reverse=True)

@@ -19,7 +19,7 @@ State = Literal[
 `submitting` jobs are being handed over · `interrupted` this was cut off, `hpcbench resume` continues ·
 `pending` all jobs wait · `running` · `paused` until `hpcbench resume` · `evaluating` answers are in ·
 `stalled` what is due waits for the login node · `done` · `incomplete` ended with work left that trying
-again did not cure, or with too few samples that are ok · `failed` ended and nothing of it was scored ·
+again did not cure, or with too few samples that are ok · `failed` ended and no sample was scored ·
 `cancelled` · `lost` no job is left and none reported its end.
 """
 
@@ -31,7 +31,7 @@ ShardWord = Literal[
 ]
 """State of a shard.
 
-`pending` no worker holds it and nothing of it is answered · `acknowledged` no worker holds it, part of it is
+`pending` no worker holds it, and it has no answer · `acknowledged` no worker holds it, part of it is
 answered and will not be asked again · `claimed` a worker holds it and has no answer yet · `running` answers
 come in · `silent` its job runs, but its worker sent no message for minutes · `done` · `failed` it ended so
 many workers that it is left alone, or the experiment ended without it and no user cancelled it · `lost` its
@@ -42,7 +42,7 @@ RunTaskState = Literal[
     "pending", "running", "paused", "stopped", "cancelled", "done", "incomplete", "failed"
 ]
 """State of a run task: `stopped` by hpcbench, with a reason · `incomplete` ended with work left, or with too
-few samples that are ok · `failed` ended and nothing of it was scored."""
+few samples that are ok · `failed` ended and no sample was scored."""
 
 
 class ShardCounts(Part):

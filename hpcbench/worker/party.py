@@ -72,7 +72,7 @@ class Party:
         """Start the engine on all nodes; returns what the first rank's wrapper says of it once all are ready.
 
         Raises:
-            LoadFailed: names the rank and the node that failed; nothing of the engine is left on any node.
+            LoadFailed: names the rank and the node that failed; no part of the engine is left on any node.
             EnvironmentFault: this node has no address or no free port.
         """
         self.nodes = nodes_of_job()
@@ -198,7 +198,7 @@ class Party:
         )  # fmt: skip
 
     async def _fail_first(self, failure: RankFailure) -> None:
-        with contextlib.suppress(HpcbenchError, OSError):  # gone: nothing of it needs an end
+        with contextlib.suppress(HpcbenchError, OSError):  # gone: there is nothing to end
             await self._client.fail(failure.kind, str(failure), failure.cause)
 
     def mark(self, phase: str) -> None:

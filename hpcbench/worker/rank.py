@@ -3,7 +3,7 @@
 It reads its order, one line of JSON, from standard input, runs the wrapper with the engine's process of
 this rank, and reports on standard output, a line of JSON each: `here`, `started`, `beat`, `failed`, and
 `event` for those of its monitor, whose phases the first node names. It ends when its input ends or falls
-silent, and nothing of the engine is left then. See `worker/ranks.py`.
+silent, and no part of the engine is left then. See `worker/ranks.py`.
 """
 
 from __future__ import annotations

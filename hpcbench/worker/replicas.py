@@ -1,6 +1,6 @@
 """Several workers in one job: each is a process with its own engine, GPUs, CPUs and claims.
 
-They know nothing of each other: shards are claimed as between jobs. This process only starts them, passes
+They do not know each other: shards are claimed as between jobs. This process only starts them, passes
 Slurm's signals on, and starts one again that a signal killed; the new one continues its shard.
 """
 

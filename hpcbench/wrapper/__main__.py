@@ -133,7 +133,7 @@ Plane = contextlib.AbstractAsyncContextManager[None]
 def _grpc(
     parser: argparse.ArgumentParser, args: argparse.Namespace
 ) -> Callable[[Wrapper, Supervisor], Plane] | None:
-    """A function that opens the gRPC plane; None: it is not asked for, and nothing of it is imported."""
+    """A function that opens the gRPC plane; None: it is not asked for, and its packages are not imported."""
     if args.grpc_socket is None and args.grpc_port is None:
         return None
     tls = (args.tls_certificate, args.tls_key)

@@ -292,7 +292,7 @@ class Lab:
     # -- Slurm ------------------------------------------------------------------------------
 
     def _slurm(self, *argv: str, timeout: float = 30) -> str:
-        """A Slurm command as root, without header, columns parted by `|`."""
+        """A Slurm command as root, without header, columns separated by `|`."""
         plain = {"sacctmgr": ["-nP"], "sacct": ["-nP"]}.get(argv[0], [])
         words = [argv[0], *plain, *argv[1:]]
         env = {"PATH": SYSTEM_PATH} | slurm.daemon_environment(self.home)

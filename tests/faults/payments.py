@@ -22,7 +22,7 @@ CALLS = (
 
 
 class Ledger:
-    """All payments, as a bank sees them: it knows nothing of hpcbench's records.
+    """All payments, as a bank sees them: it does not know hpcbench's records.
 
     Args:
         folder: folder of its socket; a short path.

@@ -151,7 +151,7 @@ def test_an_attempt_counts_only_what_it_answered_itself(tmp_path: Path) -> None:
     assert said(tmp_path, run_task()).seconds_per_sample == {"rt": 1.0}
 
 
-def test_a_worker_that_was_killed_says_nothing_of_speed(tmp_path: Path) -> None:
+def test_a_worker_that_was_killed_gives_no_figure_of_speed(tmp_path: Path) -> None:
     here = past(tmp_path, "a", samples=10)
     takes(here, ONE, 0, 0, None, range(3))
     remember(here)

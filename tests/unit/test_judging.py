@@ -314,7 +314,7 @@ def test_length_and_own_family_are_findings(tmp_path: Path) -> None:
     assert any("rates long answers 0.35 higher than people do" in one for one in found.findings)
 
 
-def test_an_experiment_without_judges_says_nothing_of_them(tmp_path: Path) -> None:
+def test_an_experiment_without_judges_does_not_mention_them(tmp_path: Path) -> None:
     plan = resolved(run_task(dataset={"source": str(write_dataset(tmp_path / "d", [record(1)]))}))
     experiment: Experiment = submitted(tmp_path, plan, 1)
     assert evaluate(experiment).judges == {}

@@ -415,7 +415,7 @@ def test_suffixes_may_be_in_capitals(sroie: Path) -> None:
 
 
 def test_bad_pages_of_omnidocbench_stand_where_their_names_are_sorted(tmp_path: Path) -> None:
-    """Samples come by the names of their images, so that a bad page's line says nothing of its place."""
+    """Samples come by the names of their images, so the line of a bad page does not give its place."""
     for name in "abz":
         put(tmp_path / "images" / f"{name}.png", b"image")
     good = (block("text_block", 0, text="x"),)

@@ -240,7 +240,7 @@ def test_the_second_submission_asks_nothing_and_starts_no_group(tmp_path: Path) 
     assert {state.state for state in shard_states(second, ["rt"])} == {"done"}
     assert open_groups(second) == ()
     assert damaged(second, ["rt"]) == []
-    assert [*pieces_of(second, "rt")] == []  # speed knows nothing of them
+    assert [*pieces_of(second, "rt")] == []  # speed does not see them
     speed = {
         included: measure_performance(second, second.run_task("rt"), reused=included)["requests"]
         for included in (False, True)

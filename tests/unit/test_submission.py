@@ -51,7 +51,7 @@ def test_a_round_is_handed_over_until_one_more_step_is_intended() -> None:
     assert not updated(handed, {"event": "intent", "step": "finalise"}).handed
 
 
-def test_a_line_that_says_nothing_of_steps_changes_nothing() -> None:
+def test_a_line_that_is_not_about_steps_changes_nothing() -> None:
     assert after(*TWO_ARRAYS, {"event": "cancelled"}) == after(*TWO_ARRAYS)
     assert after({"event": "submitted", "step": "unknown", "job": "9"}) == after()
 

@@ -463,7 +463,7 @@ def test_a_column_that_no_row_has_is_reported(
 
 
 @pytest.mark.parametrize("meta", [{"kind": {"of": "bill"}}, '{"kind": {"of": "bill"}}'])
-def test_an_object_that_is_null_in_the_first_rows_says_nothing_of_its_keys(
+def test_an_object_that_is_null_in_the_first_rows_does_not_hide_its_keys(
     tmp_path: Path, meta: Any
 ) -> None:
     more = [None] * table_reader.LOOKED_INTO + [meta]

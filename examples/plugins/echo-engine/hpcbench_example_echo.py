@@ -227,7 +227,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "unix"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing of single requests: there may be millions."""
+        """Log no single request: there may be millions."""
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:

@@ -29,7 +29,7 @@ def append_once(path: Path, key: str, lines: Sequence[Mapping[str, Any]]) -> boo
         lines: what to append.
 
     Raises:
-        OSError: it cannot be written; nothing of the experiment stays there.
+        OSError: it cannot be written; no line of the experiment stays there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileIO(str(path), "a+", opener=_private) as file:

@@ -48,7 +48,7 @@ def judge(
 
     Raises:
         UserError: candidate and baseline are the same experiment.
-        RunFailed: one of them has no scores at all, or nothing of the baseline was scored.
+        RunFailed: one of them has no scores at all, or no sample of the baseline was scored.
     """
     if baseline.path.resolve() == candidate.path.resolve():
         raise UserError(

@@ -8,7 +8,7 @@ interface Props {
   readonly valid: boolean;
 }
 
-/** A latency or a rate; marked where it says nothing of the engine. */
+/** A latency or a rate; marked where it does not describe the engine. */
 export function SpeedFigure({ text, valid }: Props) {
   if (valid || text === "–") return text;
   return (

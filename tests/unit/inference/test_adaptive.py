@@ -217,7 +217,7 @@ def test_a_pause_between_two_runs_is_no_slow_engine() -> None:
     assert adaptive.limit < 64
 
 
-def test_too_few_requests_to_fill_a_limit_say_nothing_of_it() -> None:
+def test_too_few_requests_to_fill_a_limit_do_not_judge_it() -> None:
     adaptive = Adaptive(first=8)
     for run in range(100):
         adaptive.resume(100.0 * run)

@@ -169,7 +169,7 @@ def test_aiperf() -> None:
     assert values("aiperf", counted)["inter_token_latency.avg"] == pytest.approx(200 / 2)
 
 
-def test_aiperf_without_a_recount_says_nothing_of_tokens() -> None:
+def test_aiperf_without_a_recount_has_no_figure_of_tokens() -> None:
     found = values("aiperf", response("h", 0, (100, 200), 210, usage=(1, 9)))
     assert "request_latency.avg" in found
     assert not [name for name in found if "token_throughput" in name or "inter_token" in name]

@@ -271,7 +271,7 @@ def test_fields_in_prose_null_and_nothing() -> None:
 
 
 @pytest.mark.parametrize("compat", ["", PUBLISHED])
-def test_characters_of_an_answer_may_be_parted(compat: str) -> None:
+def test_characters_of_an_answer_may_be_separated(compat: str) -> None:
     for said in ("ABD", "A、B、D", "A. B. D", "选 A和B和D"):
         assert ocrbench_v2(said, ["ABD"], kind="spelled", compat=compat) == 1.0
     for said in ("A B,D", "abd", "AB"):

@@ -164,7 +164,7 @@ def test_a_short_text_that_is_right_is_not_1_as_published() -> None:
     assert transcript("", "") == 1.0
 
 
-def test_chinese_is_parted_into_characters() -> None:
+def test_chinese_is_split_into_characters() -> None:
     assert split("北京，OK", "x y", "characters") == (["北", "京", "，OK"], ["x", "y"])
     assert transcript("北京 大学", "北京大学") == pytest.approx((1 + 1 + 1 + 4 / 5) / 4)
 

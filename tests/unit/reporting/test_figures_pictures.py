@@ -90,7 +90,7 @@ def test_a_metric_beyond_one_does_not_squeeze_the_shares() -> None:
     assert shares.name != bleu.name
 
 
-def test_scores_of_many_run_tasks_are_parted_by_ml_task() -> None:
+def test_scores_of_many_run_tasks_are_divided_by_ml_task() -> None:
     rows = [row(f"r{n}", "anls", 0.5, ml_task=["vqa", "kie"][n % 2]) for n in range(80)]
     figures = list(charts.metrics(rows))
     assert [one.title.split(": ")[1] for one in figures] == ["vqa", "kie"]

@@ -13,7 +13,7 @@ interface Props {
 
 /** Values to filter by, with how many experiments have them. */
 export function FacetList({ label, counts, chosen, word = (value) => value, onChange }: Props) {
-  // A chosen value stays, though the others leave nothing of it.
+  // A chosen value stays, although the others leave no row of it.
   const lost = chosen.filter((value) => !counts.some(([one]) => one === value)).map((value) => [value, 0] as const);
   const all = [...counts, ...lost];
   if (all.length === 0) return <p className={styles.soft}>There are no values to choose from.</p>;

@@ -44,7 +44,7 @@ export function useText(definition: string, loaded: Saved): EditedText {
   const dirty = text !== saved.text;
   if (loaded.etag !== seen) {
     setSeen(loaded.etag);
-    // Saved elsewhere, and nothing of ours is lost by showing it. What we have just saved ourselves comes back, too.
+    // Saved elsewhere, and no text of ours is lost by showing it. What we have just saved ourselves comes back, too.
     if (loaded.etag !== saved.etag && !dirty && loaded.etag !== "") {
       setSaved(loaded);
       setText(loaded.text);

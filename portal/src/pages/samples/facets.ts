@@ -1,4 +1,4 @@
-/** Facets as they stand on the page: what is offered first, and which digit chooses what. */
+/** Facets on the page: what is offered first, and which digit chooses what. */
 
 import type { Facet } from "../../api/schema";
 import { number } from "../../ui/format";

@@ -29,7 +29,7 @@ export interface VirtualRow {
 export function useRows<Row>(scroller: RefObject<HTMLDivElement | null>, rows: Rows<Row>, held: number) {
   const height = useRowHeight();
   const scale = useRef(1);
-  // It is used here only, and nothing of it is handed to what is memoized.
+  // It is used here only, and no part of it is passed to memoized code.
   // eslint-disable-next-line react-hooks/incompatible-library
   const virtualizer = useVirtualizer({
     count: rows.count,
