@@ -99,7 +99,7 @@ const QUESTIONS = `
   hpcbench: command not found: troubleshooting
   No module named: troubleshooting
   sbatch refused: troubleshooting
-  jobs wait in queue: status tutorial-cluster troubleshooting
+  jobs wait in queue: faq status tutorial-cluster troubleshooting
   job lost: troubleshooting
   incomplete: faq troubleshooting status
   INCONCLUSIVE: troubleshooting glossary gate
@@ -128,6 +128,31 @@ const QUESTIONS = `
   Docker instead of Apptainer: images install
   interrupted download: troubleshooting data
   leaderboard: reports
+  stop an experiment: faq
+  how to cancel a run: faq
+  pause experiment: faq
+  why does my job wait in the queue: faq status
+  where are the results stored: faq
+  log files: faq
+  quantized model: faq
+  AWQ: faq
+  LoRA adapter: faq
+  gated model HF_TOKEN: faq
+  docker login private registry: faq images
+  image resolution: faq
+  resize images: faq
+  max_pixels: faq how-to/move-from-other-kits definitions
+  reproducibility: faq
+  random seed: faq definitions
+  repeat a run: faq reports
+  A/B test: faq comparing
+  load test: faq
+  Kubernetes: faq
+  Mac laptop: faq
+  bug report: faq troubleshooting
+  truncated answers: faq
+  request timed out: faq
+  max_tokens: faq definitions
 `.trim().split("\n").map((line) => {
   const at = line.lastIndexOf(": ");
   return [line.slice(0, at).trim(), line.slice(at + 2).split(" ").map((page) => `${page}.html`)];
