@@ -32,7 +32,8 @@ def calls(run_task: str, work: Trajectories) -> Figure | None:
         bins[number // width] += samples
     return Figure(
         stem("calls", run_task), f"Tool calls of a sample: {run_task}", "histogram",
-        Axis("tool calls of a sample", low=-0.5), Axis("samples", low=0),
+        Axis("tool calls of a sample", low=-0.5, high=edges[-1], whole=True),
+        Axis("samples", low=0, whole=True),
         (Series(run_task, edges, tuple(bins)),),
     )  # fmt: skip
 
@@ -45,7 +46,8 @@ def answer_tokens(run_task: str, work: Trajectories) -> Figure | None:
     counts = tuple(one.samples for one in work.by_tokens)
     return Figure(
         stem("answer_tokens", run_task), f"Tokens of a sample's answers: {run_task}", "histogram",
-        Axis("tokens of all turns", low=0), Axis("samples", low=0), (Series(run_task, edges, counts),),
+        Axis("tokens of all turns", low=0), Axis("samples", low=0, whole=True),
+        (Series(run_task, edges, counts),),
     )  # fmt: skip
 
 

@@ -109,6 +109,10 @@ class Pen:
             locator = known.AutoDateLocator(tz="UTC", minticks=3, maxticks=9)
             ticks.set_major_locator(locator)
             ticks.set_major_formatter(known.ConciseDateFormatter(locator, tz="UTC"))
+        elif axis.whole:
+            from matplotlib.ticker import MaxNLocator
+
+            ticks.set_major_locator(MaxNLocator("auto", integer=True))
         low, high = self.at(axis.low, axis), self.at(axis.high, axis)
         if low is None or high is None or low < high:
             (axes.set_xlim if which == "x" else axes.set_ylim)(low, high)

@@ -5,6 +5,7 @@ Fields are those of Plotly's published schema (https://plotly.com/javascript/ref
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from hpcbench.reporting.figures.flows import laid_out, names_of
@@ -29,6 +30,7 @@ from hpcbench.reporting.figures.style import (
     outcome_colour,
     short,
 )
+from hpcbench.reporting.figures.tabled import spans
 
 NAMES = 60
 """Letters of a name on an axis or in a legend; the hover text has all."""
@@ -160,10 +162,18 @@ def _axis(axis: Axis, page: Page) -> dict[str, Any]:
     low, high = axis.low, axis.high
     if axis.scale == "linear" and (low is not None or high is not None):
         if low is not None and high is not None:
+            if axis.whole:
+                found |= {"tick0": 0, "dtick": _step(high - low)}
             return found | {"range": [low, high], "autorange": False}
         # Plotly computes an open end itself.
         return found | {"range": [low, high], "autorange": "max" if high is None else "min"}
     return found
+
+
+def _step(length: float) -> int:
+    """The distance between whole numbers on an axis of this length: at most twelve are written."""
+    steps = (int(digit * 10**power) for power in itertools.count() for digit in (1, 2, 5))
+    return next(step for step in steps if length <= 12 * step)
 
 
 def _curve(figure: Figure, one: Series, place: int, page: Page) -> dict[str, Any]:
@@ -226,17 +236,17 @@ def _lying(figure: Figure, one: Series, place: int, page: Page) -> dict[str, Any
 def _bins(figure: Figure, one: Series, place: int) -> dict[str, Any]:
     edges = [finite(edge) or 0.0 for edge in one.x]
     counts = [finite(count) or 0.0 for count in one.y]
-    spans = list(zip(edges[:-1], edges[1:], strict=True))
+    inner = list(zip(edges[:-1], edges[1:], strict=True))
     texts = [
-        f"{_short(one.name)}<br>{number(low)} to {number(high)}: {number(count)}"
-        for (low, high), count in zip(spans, counts, strict=True)
+        f"{_short(one.name)}<br>{_span(span)}: {number(count)}"
+        for span, count in zip(spans(one, figure.x), counts, strict=True)
     ]
     found: dict[str, Any] = {"name": _short(one.name), "hoverinfo": "text", "hovertext": texts}
     if len(figure.series) == 1:
         return found | {
             "type": "bar",
-            "x": [(low + high) / 2 for low, high in spans],
-            "width": [high - low for low, high in spans],
+            "x": [(low + high) / 2 for low, high in inner],
+            "width": [high - low for low, high in inner],
             "y": counts,
             "marker": {"color": colour(place), "opacity": 0.85},
         }
@@ -250,6 +260,12 @@ def _bins(figure: Figure, one: Series, place: int) -> dict[str, Any]:
         "y": [*counts, *last],
         "line": line,
     }
+
+
+def _span(ends: tuple[float | None, float | None]) -> str:
+    """`0.5 to 1`; of whole numbers `3 to 5`, or the only one."""
+    texts = (f"{end:,}" if isinstance(end, int) else number(end) for end in ends)
+    return " to ".join(dict.fromkeys(texts))
 
 
 def _cells(figure: Figure) -> dict[str, Any]:

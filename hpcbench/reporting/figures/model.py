@@ -40,6 +40,8 @@ class Axis:
     """Where it starts; None: the data decide."""
     high: float | None = None
     """Where it ends; None: the data decide."""
+    whole: bool = False
+    """Whether it counts whole things: a bin from -0.5 to 2.5 has 0 to 2, only whole numbers are written."""
 
     @property
     def titled(self) -> str:

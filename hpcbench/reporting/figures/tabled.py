@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hpcbench.reporting.figures.model import Axis, Figure, Series
 from hpcbench.reporting.figures.style import clean, finite, moment
 
@@ -49,11 +51,23 @@ def _of_matrix(figure: Figure) -> tuple[list[str], list[list[Cell]]]:
 def _of_bins(figure: Figure) -> tuple[list[str], list[list[Cell]]]:
     heads = ["", f"{figure.x.titled} from", "to", figure.y.titled]
     rows: list[list[Cell]] = [
-        [clean(one.name), finite(one.x[place]), finite(one.x[place + 1]), finite(count)]
+        [clean(one.name), *span, finite(count)]
         for one in figure.series
-        for place, count in enumerate(one.y)
+        for span, count in zip(spans(one, figure.x), one.y, strict=True)
     ]
     return _without_single_name(figure, heads, rows)
+
+
+def spans(one: Series, axis: Axis) -> list[tuple[float | None, float | None]]:
+    """From where to where each bin of a histogram goes; of whole numbers, its first and its last one."""
+    edges = [finite(edge) for edge in one.x]
+    found = zip(edges[:-1], edges[1:], strict=True)
+    if not axis.whole:
+        return [*found]
+    return [
+        (None if low is None else math.ceil(low), None if high is None else math.ceil(high) - 1)
+        for low, high in found
+    ]
 
 
 def _of_shares(figure: Figure) -> tuple[list[str], list[list[Cell]]]:

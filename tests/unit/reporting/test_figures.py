@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
+from hpcbench.experiment.view.evaluated import Trajectories
+from hpcbench.reporting.charts import agents
 from hpcbench.reporting.figures import (
     Axis,
     Figure,
@@ -445,3 +447,13 @@ def test_blocks_and_bands_of_a_flow_fit_each_other(flows: list[tuple[str, str, i
         target = next(side for side in right if side.name == ribbon.target)
         assert source.low - 1e-9 <= ribbon.source_low < ribbon.source_high <= source.high + 1e-9
         assert target.low - 1e-9 <= ribbon.target_low < ribbon.target_high <= target.high + 1e-9
+
+
+def test_an_axis_of_whole_numbers_has_no_halves() -> None:
+    calls = agents.calls("rt", Trajectories(by_calls={"0": 3, "1": 2, "3": 1}))
+    assert calls is not None
+    assert [row[:2] for row in table(calls)[1]] == [[0, 0], [1, 1], [2, 2], [3, 3]]
+    made = plotly(calls)
+    assert (made["layout"]["xaxis"]["tick0"], made["layout"]["xaxis"]["dtick"]) == (0, 1)
+    assert made["data"][0]["hovertext"][1] == "rt<br>1: 2.00"
+    assert not {one for one in words(calls).split() if ".5" in one}
