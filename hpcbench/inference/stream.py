@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -83,8 +84,13 @@ class Stream:
         usage = chunk.get("usage")
         if usage:
             self._usage = usage
-        for choice in chunk.get("choices") or ():
-            self._take_choice(now, choice, usage)
+        try:
+            for choice in chunk.get("choices") or ():
+                self._take_choice(now, choice, usage)
+        except (TypeError, AttributeError) as error:
+            raise ValueError(
+                f"a part of the answer is not of OpenAI's form: {text[:100]!r}"
+            ) from error
 
     def _take_choice(
         self, now: int, choice: Mapping[str, Any], usage: Mapping[str, Any] | None
@@ -92,12 +98,12 @@ class Stream:
         delta = choice.get("delta") or choice.get("message") or {}
         text, refusal = delta.get("content"), delta.get("refusal")
         if text:
-            self._texts.append(text)
+            self._texts.append("" + text)
         if refusal:
-            self._refusals.append(refusal)
+            self._refusals.append("" + refusal)
         thought = delta.get("reasoning") or delta.get("reasoning_content")
         if thought:
-            self._thoughts.append(thought)
+            self._thoughts.append("" + thought)
         calls = delta.get("tool_calls")
         if calls:
             self._take_calls(calls)
@@ -111,13 +117,15 @@ class Stream:
     def _take_calls(self, parts: Sequence[Mapping[str, Any]]) -> None:
         """Add parts of tool calls: a name comes whole, arguments come in pieces."""
         for place, part in enumerate(parts):
+            index = part.get("index")
             known = self._calls.setdefault(
-                int(part.get("index", place)), {"id": "", "name": "", "arguments": ""}
+                place if index is None else int(index), {"id": "", "name": "", "arguments": ""}
             )
             function = part.get("function") or {}
-            known["id"] = part.get("id") or known["id"]
-            known["name"] = function.get("name") or known["name"]
-            known["arguments"] += function.get("arguments") or ""
+            known["id"] = str(part.get("id") or known["id"])
+            known["name"] = str(function.get("name") or known["name"])
+            given = function.get("arguments") or ""
+            known["arguments"] += given if isinstance(given, str) else json.dumps(given)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

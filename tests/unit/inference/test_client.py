@@ -6,6 +6,7 @@ import asyncio
 import json
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from hpcbench.errors import RunFailed
 from hpcbench.inference.client import Client, EngineGone
 from hpcbench.inference.rate_limits import retry_after
 from hpcbench.inference.stream import EventParser, Stream
-from hpcbench.schema.records import Response
+from hpcbench.schema.records import Response, ToolCall
 from tests.mock_openai import Script
 from tests.unit.inference.talking import TEXT, answer, request, run, talking
 
@@ -266,3 +267,31 @@ def test_events_follow_the_standard() -> None:
         parser = EventParser()
         blocks = (stream[begin : begin + size] for begin in range(0, len(stream), size))
         assert [event for block in blocks for event in parser.feed(block)] == whole
+
+
+ODD: list[Any] = [
+    "text", 7, [["content"]], {"delta": "text"}, {"delta": {"content": ["a"]}}, {"delta": {"content": 7}},
+    {"delta": {"reasoning": [1]}}, {"delta": {"refusal": True}},
+    {"delta": {"tool_calls": 7}}, {"delta": {"tool_calls": ["crop"]}}, {"delta": {"tool_calls": {"a": 1}}},
+    {"delta": {"tool_calls": [{"index": "first"}]}}, {"delta": {"tool_calls": [{"function": "crop"}]}},
+]  # fmt: skip
+"""Choices that are none of OpenAI's."""
+
+
+@pytest.mark.parametrize("choice", ODD, ids=repr)
+def test_a_choice_of_another_form_makes_the_answer_invalid(choice: Any) -> None:
+    with pytest.raises(ValueError, match="a part of the answer|invalid literal"):
+        Stream().take_chunk(0, json.dumps({"choices": [choice]}))
+
+
+def test_calls_of_other_servers_are_read() -> None:
+    """Without places, and with arguments that are an object already."""
+    stream = Stream()
+    parts = [
+        {"index": None, "id": 7, "function": {"name": "crop", "arguments": {"box": [1]}}},
+        {"function": {}},
+    ]
+    end = {"delta": {"tool_calls": parts}, "finish_reason": "tool_calls"}
+    stream.take_chunk(0, json.dumps({"choices": [end]}))
+    assert stream.calls == (ToolCall("7", "crop", '{"box": [1]}'), ToolCall("call1", "", ""))
+    assert stream.outcome == "ok"
