@@ -53,6 +53,9 @@ UNSUCCESSFUL = ("failed", "invalid")
 Ends = Sequence[Mapping[str, Any] | None]
 """First and last event of an attempt; None for an event that cannot be read."""
 
+_OWNER: Mapping[str, type] = {"job": str, "restart": int, "host": str, "pid": int}
+"""Fields of every recorded owner; earlier versions had no others."""
+
 _NO_ENDS: Mapping[str, Ends] = MappingProxyType({})
 
 ENDED = ("released", "drained", "failed")
@@ -125,7 +128,7 @@ class ShardState(NamedTuple):
     state: str
     """`free`, `claimed`, `done`, or how the newest attempt ended: released, drained, failed."""
     owner: Mapping[str, Any] | None
-    """Owner of the newest attempt."""
+    """Owner of the newest attempt, with fields of `Owner`; None: none is recorded, or only a part of one."""
     began: float = 0.0
     """Start of the newest attempt, seconds since the epoch on its node's clock."""
     last: Mapping[str, Any] = MappingProxyType({})
@@ -642,13 +645,22 @@ def _state(
         if state == "done" and not (last and last.get("reopened")):
             continue  # done wins over a later release
         state = kind if kind in ("done", *ENDED) else "claimed"
-        owner = first.get("owner") if first else None
+        owner = _whole(first.get("owner")) if first else None
         began = time_of(first)
         newest = last or {}
     number = attempts[-1] if attempts else 0
     return ShardState(
         shard, number, failed, state, owner, began, newest, counted, tuple(uncounted), folder
     )
+
+
+def _whole(owner: object) -> Mapping[str, Any] | None:
+    """A recorded owner with the fields that `Owner` has; None: it lacks one that every owner has."""
+    if not isinstance(owner, Mapping):
+        return None
+    if not all(isinstance(owner.get(name), kind) for name, kind in _OWNER.items()):
+        return None
+    return {name: value for name, value in owner.items() if name in Owner.__slots__}
 
 
 def _ends(folder: Folder, name: str) -> Ends:

@@ -25,6 +25,8 @@ from hpcbench.files.atomic import (
     parse_line,
     read_lines,
 )
+from hpcbench.status.liveness import release_dead
+from hpcbench.status.observer import status
 from tests.campaign import examples
 from tests.unit import small
 
@@ -241,3 +243,30 @@ def test_a_file_that_cannot_be_written_is_named_as_the_user_knows_it(tmp_path: P
     with pytest.raises(OSError, match="too long") as caught:
         atomic.write_atomic(long, "x")
     assert caught.value.filename == str(long)
+
+
+WHOLE = {"job": "1_0", "restart": 0, "host": "n", "pid": 1}
+OWNERS: list[Any] = [
+    7, [], {}, {"job": "1_0"}, {**WHOLE, "job": 1}, {**WHOLE, "restart": "0"}, {**WHOLE, "pid": None},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("owner", OWNERS, ids=repr)
+def test_an_owner_of_which_only_a_part_is_there_is_none(tmp_path: Path, owner: Any) -> None:
+    here = fresh(tmp_path)
+    for path in (here.shard_events("rt", 1, 1), here.worker_events("g0", "1_0-0")):
+        with EventLog(path) as log:
+            log.write("claimed" if "shards" in path.parts else "started", owner=owner)
+    held = status(here).run_tasks[0]
+    assert held.state != "done"
+    state = shard_states(here, ["rt"])[1]
+    assert (state.state, state.owner) == ("claimed", None)
+    assert [one.shard.index for one in release_dead(here, ())] == [1]
+
+
+def test_an_owner_of_a_later_version_is_known(tmp_path: Path) -> None:
+    here = fresh(tmp_path)
+    with EventLog(here.shard_events("rt", 1, 1)) as log:
+        log.write("claimed", owner={**WHOLE, "rack": 7})
+    assert shard_states(here, ["rt"])[1].owner == WHOLE
+    assert status(here).run_tasks[0].state != "done"

@@ -144,7 +144,7 @@ class WorkerRun:
         self.last = max(self.last, at)
         self.heard = max(self.heard, at)
         if kind == "started":
-            self._begin(event.get("owner") or {}, at)
+            self._begin(event.get("owner"), at)
         elif kind == "model_loading":
             self.model, self.loading = event.get("model"), at
             self.shard = self.answered = None
@@ -164,10 +164,13 @@ class WorkerRun:
         if kind in LAST_WORDS:
             self.last_words = kind
 
-    def _begin(self, owner: Mapping[str, Any], at: float) -> None:
+    def _begin(self, said: object, at: float) -> None:
+        owner = said if isinstance(said, Mapping) else {}  # a damaged line may still be JSON
         self.owner = owner
-        self.job, self.restart = str(owner.get("job", "")), int(owner.get("restart", 0))
-        self.host, self.pid = str(owner.get("host", "")), int(owner.get("pid", 0))
+        restart, pid = owner.get("restart"), owner.get("pid")
+        self.job, self.host = str(owner.get("job", "")), str(owner.get("host", ""))
+        self.restart = restart if isinstance(restart, int) else 0
+        self.pid = pid if isinstance(pid, int) else 0
         self.node = str(owner.get("node") or self.host)
         self.started, self.last_words = at, None
 
