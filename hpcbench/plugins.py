@@ -389,6 +389,7 @@ class Tool(Protocol):
 
     - `stateless = True`: a call leaves nothing behind in its process, so that a process may run several;
     - `untrusted = True`: it runs code that a model wrote, so it only runs where it is fully isolated;
+    - `of_pages = True`: its `context.images` are the sample's own, without those that tools made;
     - `needs: tuple[str, ...]` and `extra: str`: modules that it imports, and the extra of hpcbench that
       brings them.
     """

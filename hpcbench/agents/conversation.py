@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.agents import text_calls
-from hpcbench.agents.tools import ToolSpec
-from hpcbench.agents.trajectory import Called, Trajectory, Turn
-from hpcbench.schema.records import Message
+from hpcbench.agents.tools import ToolSpec, arguments_of, callable_name, writable
+from hpcbench.agents.trajectory import Called, Trajectory
+from hpcbench.schema.records import Message, ToolCall
 
 
 def as_functions(specs: Sequence[ToolSpec]) -> tuple[Mapping[str, Any], ...]:
@@ -56,14 +56,19 @@ def conversation(
         as_text: whether calls and results are written as text; else in OpenAI's form.
     """
     found = list(prompt)
-    made = 0
-    for turn in trajectory.turns:
+    made, ids = 0, set[str]()
+    for number, turn in enumerate(trajectory.turns, 1):
+        said = writable(turn.text)
         if not turn.calls:
-            found.append(Message("assistant", turn.text))
+            found.append(Message("assistant", said))
             continue
-        write = _as_text if as_text else _as_calls
         images = [image_of(made + place) for place in range(_count(turn.called))]
-        found += write(turn, images, shown + made)
+        texts = _texts(turn.called, shown + made)
+        if as_text:
+            found += _as_text(said, turn.calls, texts, images)
+        else:
+            calls = _taken(turn.calls[: len(texts)], number, ids)
+            found += _as_calls(said, calls, texts, images, shown + made)
         made += len(images)
     return tuple(found)
 
@@ -72,22 +77,47 @@ def _count(called: Sequence[Called]) -> int:
     return sum(len(one.result.images) for one in called)
 
 
-def _as_text(turn: Turn, images: Sequence[Path], before: int) -> list[Message]:
+def _as_text(
+    said: str, calls: Sequence[ToolCall], texts: Sequence[str], images: Sequence[Path]
+) -> list[Message]:
     """A turn whose results are one message of the user."""
-    texts = [text_calls.RESPONSE.format(text=text) for text in _texts(turn.called, before)]
+    results = [text_calls.RESPONSE.format(text=text) for text in texts]
     return [
-        Message("assistant", text_calls.with_calls(turn.text, turn.calls)),
-        Message("user", "\n".join(texts), tuple(images)),
+        Message("assistant", writable(text_calls.with_calls(said, calls))),
+        Message("user", "\n".join(results), tuple(images)),
     ]
 
 
-def _as_calls(turn: Turn, images: Sequence[Path], before: int) -> list[Message]:
+def _taken(calls: Sequence[ToolCall], number: int, ids: set[str]) -> tuple[ToolCall, ...]:
+    """Calls of a turn as engines take them back: each with an id of its own, a name of allowed letters, and
+    arguments that are an object. A model's own may be none of that, and then engines refuse the conversation.
+    """
+    found = []
+    for place, call in enumerate(calls):
+        # Nine letters and digits: Mistral's tokenizers take no others.
+        name = call.id if call.id and call.id not in ids else f"t{number:04}c{place:03}"
+        ids.add(name)
+        try:
+            arguments_of(call.arguments)
+        except ValueError:
+            arguments = "{}"
+        else:
+            arguments = writable(call.arguments)
+        found.append(ToolCall(writable(name), callable_name(call.tool), arguments))
+    return tuple(found)
+
+
+def _as_calls(
+    said: str,
+    calls: tuple[ToolCall, ...],
+    texts: Sequence[str],
+    images: Sequence[Path],
+    before: int,
+) -> list[Message]:
     """A turn in OpenAI's form. Tools' messages have no images, so the user shows them."""
-    done = turn.calls[: len(turn.called)]
-    found = [Message("assistant", text_calls.without_calls(turn.text), calls=done)]
+    found = [Message("assistant", text_calls.without_calls(said), calls=calls)]
     found += [
-        Message("tool", text, call_id=call.id)
-        for call, text in zip(done, _texts(turn.called, before), strict=True)
+        Message("tool", text, call_id=call.id) for call, text in zip(calls, texts, strict=True)
     ]
     if images:
         numbers = [str(before + place + 1) for place in range(len(images))]

@@ -179,6 +179,8 @@ class Rotate(_ImageTool):
 class Page(_ImageTool):
     """Shows a page of the document as a new image. Use it for pages that you have not seen yet."""
 
+    of_pages: ClassVar[bool] = True
+
     class Arguments(BaseModel):
         model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -187,6 +189,9 @@ class Page(_ImageTool):
 
     def call(self, arguments: Any, context: ToolContext) -> ToolReturn:
         """The page as it is, and its size."""
+        if arguments.number > len(context.images):
+            last = len(context.images)
+            raise ToolError(f"there is no page {arguments.number}; the last one is {last}")
         path = context.image(arguments.number)
         try:
             with self._image.open(path) as opened:

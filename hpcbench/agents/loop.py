@@ -12,23 +12,32 @@ moment and started again with the turns on the disk.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from hpcbench.agents import own_tools, text_calls
 from hpcbench.agents.conversation import as_functions, conversation, with_system
-from hpcbench.agents.tools import Toolbox, ToolResult, ToolSpec, unknown_tool
+from hpcbench.agents.tools import (
+    Toolbox,
+    ToolResult,
+    ToolSpec,
+    arguments_of,
+    unknown_tool,
+    writable,
+)
 from hpcbench.agents.trajectory import CHANGES, Called, Exit, Trajectory, Turn, intent_line
 from hpcbench.schema.agent import OF_THE_LOOP, READER, Agent
 from hpcbench.schema.records import Message, Outcome, Response, ToolCall
 
 ENOUGH = 20
 """Calls of a tool from which its 95th percentile counts."""
+
+MOST_NAME = 100
+"""Characters of a tool's name that are kept; no tool has so many."""
 
 _TOO_LONG = re.compile(
     r"context|maximum.{0,20}length|too long|max_model_len|input tokens", re.IGNORECASE
@@ -175,7 +184,8 @@ class Loop:
                 return end
             number = len(trajectory.turns) + 1
             as_text = self.talks[self._model_of(self._name(trajectory))].as_text
-            calls = text_calls.calls_in(reply.text or "", number) if as_text else reply.calls
+            said = text_calls.calls_in(reply.text or "", number) if as_text else reply.calls
+            calls = [replace(one, tool=writable(one.tool)[:MOST_NAME]) for one in said]
             called = await self._run(calls, trajectory, reply, files, ask, write)
             turn = Turn.of(reply, calls, called, self._name(trajectory))
             trajectory.sync_seconds += await write(turn.to_json(trajectory.sample, number))
@@ -306,11 +316,9 @@ class Loop:
                 return ToolResult("arguments", "the call is no JSON object with name and arguments")
             return unknown_tool(call.tool, specs)
         try:
-            arguments = json.loads(call.arguments or "{}")
-        except (ValueError, RecursionError) as error:
-            return ToolResult("arguments", f"the arguments are not valid JSON: {error}")
-        if not isinstance(arguments, dict):
-            return ToolResult("arguments", "the arguments must be a JSON object")
+            arguments = arguments_of(call.arguments)
+        except ValueError as error:
+            return ToolResult("arguments", str(error))
         if call.tool in OF_THE_LOOP and (wrong := spec.misfit(arguments)):
             return ToolResult("arguments", wrong)
         if call.tool in CHANGES:
@@ -320,7 +328,8 @@ class Loop:
             model_of = self.agent.reader or self._model_of(self._name(trajectory))
             result = await self._read_region(arguments, images, seconds, ask, model_of)
         else:
-            result = await self.tools.call(call.tool, arguments, images, seconds)
+            seen = images[: len(images) - len(trajectory.images)] if spec.of_pages else images
+            result = await self.tools.call(call.tool, arguments, seen, seconds)
         self.times.add(call.tool, result.seconds)
         return result
 

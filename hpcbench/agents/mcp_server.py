@@ -12,7 +12,6 @@ import binascii
 import contextlib
 import json
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -24,7 +23,14 @@ from typing import Any
 
 from hpcbench import secret
 from hpcbench.agents.tool_host import Room, search_path
-from hpcbench.agents.tools import ResultKind, ToolResult, ToolSpec, fitted, unknown_tool
+from hpcbench.agents.tools import (
+    ResultKind,
+    ToolResult,
+    ToolSpec,
+    callable_name,
+    fitted,
+    unknown_tool,
+)
 from hpcbench.errors import EnvironmentFault, unknown
 from hpcbench.files.removal import remove_tree
 from hpcbench.installed import install_hint
@@ -182,7 +188,7 @@ class McpTools:
         for name in self._only or known:
             tool = known[name]
             spec = ToolSpec(
-                _callable_name(name), tool.description or tool.title or "", tool.input_schema,
+                callable_name(name), tool.description or tool.title or "", tool.input_schema,
                 self._may_repeat(tool.annotations), origin,
             )  # fmt: skip
             if (other := self._named.setdefault(spec.name, name)) != name:
@@ -199,11 +205,6 @@ class McpTools:
         return annotations is not None and bool(
             annotations.read_only_hint or annotations.idempotent_hint
         )
-
-
-def _callable_name(name: str) -> str:
-    """A server's name of a tool as models' interfaces allow it."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
 
 @dataclass(slots=True)

@@ -138,7 +138,7 @@ def change(trajectory: Trajectory, name: str, arguments: Mapping[str, Any]) -> T
         steps = "\n".join(f"{place}. {step}" for place, step in enumerate(arguments["steps"], 1))
         return ToolResult("ok", f"The plan:\n{steps}")
     if name == "update_plan":
-        step, count = arguments["step"], len(trajectory.plan)
+        step, count = int(arguments["step"]), len(trajectory.plan)  # 1.0 is whole, too
         if step > count:
             return ToolResult(
                 "error", f"the plan has {count} steps" if count else "there is no plan"

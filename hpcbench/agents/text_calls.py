@@ -10,7 +10,9 @@ import json
 import re
 from collections.abc import Sequence
 
-from hpcbench.agents.tools import ToolSpec
+from pydantic_core import from_json
+
+from hpcbench.agents.tools import ToolSpec, writable
 from hpcbench.schema.records import ToolCall
 
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
@@ -50,8 +52,8 @@ def calls_in(text: str, turn: int) -> tuple[ToolCall, ...]:
     for place, match in enumerate(_CALL.finditer(text)):
         name, arguments = "", match[1].strip()
         try:
-            said = json.loads(arguments)
-        except (ValueError, RecursionError):
+            said = from_json(writable(arguments))
+        except ValueError:
             said = None
         if isinstance(said, dict):
             name = str(said.get("name", ""))

@@ -432,6 +432,7 @@ def described(name: str, plugin: Any, entry: Mapping[str, Any], origin: str) -> 
         "schema": _untitled(schema),
         "idempotent": bool(plugin.idempotent if stated is None else stated),
         "origin": origin,
+        "of_pages": bool(getattr(plugin, "of_pages", False)),
     }
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+from pydantic_core import from_json
 
 from hpcbench.agents import frames
 
@@ -53,6 +56,8 @@ class ToolSpec:
     origin: str = ""
     """Its source, for the manifest: `module:Class of DISTRIBUTION VERSION`, or the server's name and
     version."""
+    of_pages: bool = False
+    """Whether it gets the sample's own images alone, without those that tools made."""
 
     @cached_property
     def sha256(self) -> str:
@@ -98,6 +103,9 @@ class ToolResult:
     usage: Mapping[str, int] = field(default_factory=dict)
     """Tokens of a model that the tool asked: prompt_tokens, completion_tokens."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", writable(self.text))
+
 
 _IMAGES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"RIFF", b"GIF8", b"BM", b"II*\0", b"MM\0*")
 """First bytes of files of images."""
@@ -106,10 +114,7 @@ _IMAGES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"RIFF", b"GIF8", b"BM", b"II*\0", b
 def fitted(
     kind: ResultKind, text: str, images: Sequence[bytes] = ()
 ) -> tuple[ResultKind, str, tuple[bytes, ...]]:
-    """Kind, text and images of a result that a loop can take: these, or what is wrong with them.
-
-    Text is made writable: half a surrogate pair becomes a question mark.
-    """
+    """Kind, text and images of a result that a loop can take: these, or what is wrong with them."""
     if not all(image.startswith(_IMAGES) for image in images):
         return "result", "it returned bytes that are no image", ()
     for what, found, most in (
@@ -121,9 +126,37 @@ def fitted(
             return "size", f"its result has {size} of {what}; at most {limit}", ()
     if len(images) > frames.MOST_IMAGES:
         return "size", f"its result has {len(images)} images; at most {frames.MOST_IMAGES}", ()
-    if not text.isascii():
-        text = text.encode("utf-8", "replace").decode()
-    return kind, text, tuple(images)
+    return kind, writable(text), tuple(images)
+
+
+def writable(text: str) -> str:
+    """A text that every program can write: half a surrogate pair becomes a question mark."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def callable_name(name: str) -> str:
+    """A name of a tool as models' interfaces allow it."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"
+
+
+def arguments_of(written: str) -> dict[str, Any]:
+    """The arguments of a call from what a model wrote.
+
+    Raises:
+        ValueError: it is longer than a result may be, or no object of JSON, or one that not every program
+            reads: with NaN, half a character as an escape, or more than 200 levels. For the model to read.
+    """
+    if len(written) > frames.MOST_TEXT:
+        raise ValueError(
+            f"the arguments have {len(written)} characters; at most {frames.MOST_TEXT}"
+        )
+    try:
+        found = from_json(writable(written) or "{}", allow_inf_nan=False)
+    except ValueError as error:
+        raise ValueError(f"the arguments are not valid JSON: {error}"[:1000]) from None
+    if not isinstance(found, dict):
+        raise ValueError("the arguments must be a JSON object")
+    return found
 
 
 def unknown_tool(name: str, names: Iterable[str]) -> ToolResult:

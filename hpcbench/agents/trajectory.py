@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hpcbench.agents.tools import ToolResult
+from hpcbench.agents.tools import ToolResult, arguments_of
 from hpcbench.schema.records import Outcome, Response, ToolCall
 
 Exit = Literal[
@@ -56,8 +56,8 @@ class Called:
     def key(self) -> tuple[str, str]:
         """The same for the same call: tool, and arguments without differences of spelling."""
         try:
-            arguments = json.dumps(json.loads(self.call.arguments or "{}"), sort_keys=True)
-        except (ValueError, RecursionError):
+            arguments = json.dumps(arguments_of(self.call.arguments), sort_keys=True)
+        except ValueError:
             arguments = self.call.arguments
         return self.call.tool, arguments
 
@@ -308,7 +308,7 @@ class Trajectory:
         if call.tool == "create_plan":
             self.plan = [Step(text) for text in said["steps"]]
         elif call.tool == "update_plan":
-            self.plan[said["step"] - 1].status = said["status"]
+            self.plan[int(said["step"]) - 1].status = said["status"]
         else:
             self.agent = said["agent"]
 

@@ -11,12 +11,12 @@ What ATIF has no field for is in `extra`: the exit, scores, how a call ended, ar
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import hpcbench
+from hpcbench.agents.tools import arguments_of
 from hpcbench.agents.trajectory import Called, Trajectory, Turn
 from hpcbench.data_uri import mime
 from hpcbench.files.atomic import replacing, write_atomic
@@ -198,18 +198,11 @@ def _unique(call: ToolCall, number: int, place: int, seen: set[str]) -> str:
 
 
 def _call(call: ToolCall, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"tool_call_id": name, "function_name": call.tool}
     try:
-        arguments = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
-        arguments = None
-    found: dict[str, Any] = {
-        "tool_call_id": name,
-        "function_name": call.tool,
-        "arguments": arguments if isinstance(arguments, dict) else {},
-    }
-    if not isinstance(arguments, dict):
-        found["extra"] = {"arguments": call.arguments}
-    return found
+        return {**found, "arguments": arguments_of(call.arguments)}
+    except ValueError:
+        return {**found, "arguments": {}, "extra": {"arguments": call.arguments}}
 
 
 def _result(one: Called, name: str, images: _Images) -> dict[str, Any]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from hpcbench.agents.tools import ResultKind
+from hpcbench.agents.tools import ResultKind, arguments_of
 from hpcbench.agents.trajectory import Called, Trajectory, Turn
 from hpcbench.data_uri import uri_head
 from hpcbench.schema.records import ToolCall
@@ -80,12 +79,9 @@ def _call(call: ToolCall) -> dict[str, Any]:
 def _arguments(call: ToolCall) -> tuple[dict[str, Any], str]:
     """Arguments as an object; what is none is under `raw`, with the reason."""
     try:
-        found = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError) as error:
+        return arguments_of(call.arguments), ""
+    except ValueError as error:
         return {"raw": call.arguments}, str(error)
-    if not isinstance(found, dict):
-        return {"raw": call.arguments}, "the arguments are no object"
-    return found, ""
 
 
 def _content(one: Called, work: Work) -> Any:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from hpcbench.agents.conversation import as_functions
+from hpcbench.agents.conversation import as_functions, conversation
 from hpcbench.agents.image_tools import Crop
 from hpcbench.agents.toolboxes import plugin_specs
 from hpcbench.experiment.layout import Experiment
+from hpcbench.inference.request_body import _sent
 from hpcbench.schema.agent import Agent
+from hpcbench.schema.records import Message
 from tests.cluster.lab import Lab
 from tests.conftest import ROOT, unavailable
 from tests.demo.test_demo import hpcbench
 from tests.engine.test_vllm import lab_vllm
+from tests.unit.agents.trajectories import PNG, Story
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -191,3 +196,38 @@ def test_engines_have_the_parsers_that_definitions_name_and_these_find_calls(eng
             assert tool == "crop", name
             assert Crop.Arguments.model_validate_json(arguments).box == [0, 0, 500, 500], name
             assert left.strip() in ("I look.", ""), name
+
+
+MISTRAL = """\
+import json, sys
+from mistral_common.protocol.instruct import validator
+from mistral_common.protocol.instruct.request import ChatCompletionRequest
+request = ChatCompletionRequest.from_openai(json.load(sys.stdin), model="m")
+for name in ("V5", "V13"):
+    kind = getattr(validator, f"MistralRequestValidator{name}")
+    kind(validator.ValidationMode.serving).validate_request(request)
+"""
+"""A program that checks messages by the rules of Mistral's tokenizers, which are the strictest ones."""
+
+
+def test_mistrals_rules_take_the_conversation_of_an_agent() -> None:
+    """With text beside calls, repeated ids, arguments that are no JSON, and images of tools."""
+    story = Story("s").does(
+        ("crop", {"box": [1]}, "ok", 1), ("c r o p", "{", "unknown", 0), text="I look."
+    )
+    story.turns = [
+        replace(turn, calls=tuple(replace(one, id="same") for one in turn.calls))
+        for turn in story.turns
+    ]
+    prompt = (Message("system", "Be short."), Message("user", "How much?", (PNG,)))
+    said = conversation(prompt, story.trajectory, lambda _: Path("made.png"), 1, as_text=False)
+    messages = [_sent(one, itertools.repeat("data:image/png;base64,AA==")) for one in said]
+    for call in (one for message in messages for one in message.get("tool_calls", ())):
+        call["id"] = f"{call['id']:z<9}"  # the engine's own have nine letters
+    for result in (one for one in messages if "tool_call_id" in one):
+        result["tool_call_id"] = f"{result['tool_call_id']:z<9}"
+    done = subprocess.run(
+        [python_of("vllm"), "-W", "ignore", "-c", MISTRAL],
+        input=json.dumps(messages), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]

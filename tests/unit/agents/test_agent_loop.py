@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hpcbench.agents.loop import ENOUGH, End, ToolTimes
-from hpcbench.agents.tools import ToolResult
+from hpcbench.agents.tools import ToolResult, ToolSpec
 from hpcbench.agents.trajectory import Trajectory
 from hpcbench.schema.agent import Agent, AgentLimits
+from hpcbench.schema.records import ToolCall
 from tests.unit.agents.scene import (
     IMAGE,
     QUESTION,
+    TOOLS,
     Killed,
     Model,
     Reply,
@@ -304,3 +308,89 @@ def test_the_text_of_a_region_is_asked_of_the_model_and_its_tokens_count() -> No
     (result,) = run.lines[0]["results"]
     assert result["kind"] == "ok"
     assert run.trajectory.tokens("prompt_tokens") == 30
+
+
+HALF = "half \ud83d"
+OWN = with_tools(
+    tools=["look", "create_plan", "update_plan"],
+    agents={"one": {"prompt": "Be one."}, "two": {"prompt": "Be two."}},
+)
+PLANNED = [("create_plan", '{"steps": ["look"]}')]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        ((HALF, "{}"), "unknown"),
+        (("x" * 10**6, "{}"), "unknown"),
+        (("a|b\n<script>\x1b[2J", "{}"), "unknown"),
+        (("look", f'{{"at": "{HALF}"}}'), "ok"),
+        (("look", '{"at": "\\ud83d"}'), "arguments"),
+        (("look", '{"at": NaN}'), "arguments"),
+        (("look", f'{{"at": "{"x" * 2**20}"}}'), "arguments"),
+        (("create_plan", '{"steps": ["\\ud83d"]}'), "arguments"),
+        (("hand_over", '{"agent": "two", "message": "\\ud83d"}'), "arguments"),
+        (("update_plan", '{"step": 1.0, "status": "done"}'), "ok"),
+        (("update_plan", '{"step": 1e300, "status": "done"}'), "error"),
+        (("update_plan", '{"step": true, "status": "done"}'), "arguments"),
+        *((("look", '{"at": %s}' % ("[" * deep + "]" * deep)), "arguments") for deep in (201, 330, 500, 999)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("as_text", [False, True])
+def test_no_call_of_a_model_ends_more_than_itself(
+    call: tuple[str, str], kind: str, as_text: bool
+) -> None:
+    """The record can be read again, and engines take the next request."""
+    tool, said = call
+    text = f'<tool_call>{{"name": {json.dumps(tool)}, "arguments": {said}}}</tool_call>'
+    run = Run(Model([PLANNED, text if as_text else [call], "42"]), agent=OWN, as_text=as_text)
+    if as_text:
+        plan = '<tool_call>{"name": "create_plan", "arguments": {"steps": ["look"]}}</tool_call>'
+        run.model.replies = [plan, text, "42"]
+
+    assert run.go() == End("answered", "42")
+
+    (result,) = run.lines[1]["results"]
+    assert result["kind"] == kind or (as_text and kind == "unknown" and HALF in tool)
+    read = Trajectory.of("s1", json.loads(json.dumps(run.lines)))
+    assert len(read.turns) == 3
+    messages, _ = run.model.asked[-1]
+    for one in (read.figures("answered"), [one.text for one in messages]):
+        json.dumps(one, ensure_ascii=False).encode()
+    for one in (one for message in messages for one in message.calls):
+        assert isinstance(json.loads(one.arguments), dict)
+        assert re.fullmatch("[A-Za-z0-9_-]{1,64}", one.tool)
+
+
+def test_the_text_of_a_region_may_hold_anything() -> None:
+    run = Run(
+        Model([[("ocr_region", '{"box": [0, 0, 9, 9]}')], "42"]),
+        agent=with_tools(tools=["ocr_region"]),
+    )
+    run.tools = Tools(gives=lambda name: ToolResult("ok", name, (IMAGE,), 0.25))
+    run.model.replies = [response(HALF, calls=[("ocr_region", '{"box": [0, 0, 9, 9]}')]), "42"]
+    end = run.go()
+    assert end is not None and end.exit == "answered"
+    assert run.lines[0]["results"][0]["text"] == "half ?"
+
+
+def test_ids_that_an_engine_repeats_or_leaves_out_become_unique() -> None:
+    turns = [("a", ""), ("a",)]
+    replies: list[Reply] = [
+        replace(response(""), calls=tuple(ToolCall(one, *LOOK[0]) for one in ids)) for ids in turns
+    ]
+    run = Run(Model([*replies, "42"]), agent=limits(same_calls=9))
+    assert run.go() == End("answered", "42")
+    messages, _ = run.model.asked[-1]
+    ids = [one.id for message in messages for one in message.calls]
+    assert ids == ["a", "t0001c001", "t0002c000"]
+    assert ids == [one.call_id for one in messages if one.role == "tool"]
+
+
+def test_a_page_is_one_of_the_sample_and_no_image_that_a_tool_made() -> None:
+    page = ToolSpec("page", "Shows a page.", {"type": "object"}, of_pages=True)
+    tools = Tools(specs=(*TOOLS, page))
+    run = Run(Model([LOOK, [("page", "{}")], "42"]), tools, with_tools(tools=["look", "page"]))
+    assert run.go() == End("answered", "42")
+    seen = {name: [str(one) for one in images] for name, _, images, _ in tools.called}
+    assert seen["page"] == ["page.png"]

@@ -158,3 +158,8 @@ def test_a_box_is_inside_the_image_and_covers_its_share(
     assert left <= box[0] * width / 1000 and right >= box[2] * width / 1000
     assert right - left < (box[2] - box[0]) * width / 1000 + 2
     assert pixels([0, 0, 1000, 1000], width, height) == (0, 0, width, height)
+
+
+def test_a_page_that_is_not_there_is_called_a_page(page: Path) -> None:
+    with pytest.raises(ToolError, match="there is no page 2; the last one is 1"):
+        called(Page({}), page, number=2)
