@@ -174,6 +174,7 @@ class Loop:
         Raises:
             EngineGone: the engine ended.
         """
+        _put_away(trajectory, files)
         while True:
             if (end := self._end(trajectory)) is not None:
                 return end
@@ -190,6 +191,7 @@ class Loop:
             turn = Turn.of(reply, calls, called, self._name(trajectory))
             trajectory.sync_seconds += await write(turn.to_json(trajectory.sample, number))
             trajectory.add(turn)
+            _put_away(trajectory, files)
 
     # its ways out
 
@@ -361,3 +363,11 @@ class Loop:
     def _model_of(self, name: str) -> str:
         """Run task whose model an agent is; empty: the run task's own."""
         return (name and self.agent.agents[name].model_of) or ""
+
+
+def _put_away(trajectory: Trajectory, files: Files) -> None:
+    """Keep images that tools made in files only: those of all trajectories would not fit into the memory."""
+    if any(trajectory.images):
+        for place in range(len(trajectory.images)):
+            files.made(place)
+        trajectory.drop_images()

@@ -19,7 +19,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hpcbench.agents.tools import ToolResult, arguments_of
@@ -145,6 +145,16 @@ class Turn:
     def tool_seconds(self) -> float:
         """Time that its tools took."""
         return sum(one.result.seconds for one in self.called)
+
+    def without_images(self) -> Turn:
+        """The turn with empty images in place of those that its tools made."""
+        if not any(one.result.images for one in self.called):
+            return self
+        called = (
+            replace(one, result=replace(one.result, images=(b"",) * len(one.result.images)))
+            for one in self.called
+        )
+        return replace(self, called=tuple(called))
 
     def to_json(self, sample: str, number: int) -> dict[str, Any]:
         """Its line."""
@@ -301,6 +311,11 @@ class Trajectory:
             self._last = one.key, one.digest
             if one.result.kind == "ok" and one.call.tool in CHANGES:
                 self._apply(one.call)
+
+    def drop_images(self) -> None:
+        """Forget the bytes of images that tools made: they are in files. Their number stays."""
+        self.images = [b""] * len(self.images)
+        self.turns = [turn.without_images() for turn in self.turns]
 
     def _apply(self, call: ToolCall) -> None:
         """Change the state by a call of one of the loop's tools."""

@@ -26,7 +26,6 @@ from hpcbench.experiment.layout import (
     attempts_in,
     events_name,
     responses_name,
-    turns_name,
 )
 from hpcbench.files.archive import FOLDED, Folder, is_folded
 from hpcbench.files.atomic import (
@@ -173,7 +172,7 @@ class Claim:
         self, experiment: Experiment, shard: Shard, attempt: int, began: float = 0.0
     ) -> None:
         self.shard, self.attempt, self.began = shard, attempt, began
-        self._experiment = experiment
+        self.experiment = experiment
         place = (shard.run_task, shard.index)
         self._events = EventLog(experiment.shard_events(*place, attempt))
         self._next = experiment.shard_events(*place, attempt + 1)
@@ -200,22 +199,6 @@ class Claim:
         """
         self._force(self._responses)
 
-    def turns(self) -> dict[str, list[Mapping[str, Any]]]:
-        """Sample without an answer → lines of its turns, of this and earlier attempts."""
-        folder = self._experiment.shards(self.shard.run_task)
-        attempts = attempts_in(folder.names).get(self.shard.index, [])
-        gone = withdrawn(folder, self.shard.index, attempts)
-        found: dict[str, list[Mapping[str, Any]]] = {}
-        for number in attempts:
-            name, left_out = turns_name(self.shard.index, number), gone.get(number, frozenset())
-            for line in folder.records(name) if name in folder.names else ():
-                sample = line.get("sample")
-                if not isinstance(sample, str):
-                    continue  # a damaged line may still be JSON
-                if sample not in self.answered and sample not in left_out:
-                    found.setdefault(sample, []).append(line)
-        return found
-
     def write_turn(self, line: Mapping[str, Any]) -> None:
         """Write a line of an agent's turns; `acknowledge_turns` makes it durable.
 
@@ -224,7 +207,7 @@ class Claim:
         """
         if self._turns is None:
             place = self.shard.run_task, self.shard.index, self.attempt
-            self._turns = Appender(self._experiment.shard_turns(*place))
+            self._turns = Appender(self.experiment.shard_turns(*place))
         self._turns.write(line)
 
     def acknowledge_turns(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import sys
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from hpcbench.agents.trajectory import Trajectory
 from hpcbench.data_uri import mime
 from hpcbench.experiment.claims import Claim
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.turns import Turns, shard_turns
 from hpcbench.inference.client import Client, EngineGone
 from hpcbench.inference.load_driver import Budget
 from hpcbench.inference.request_body import read_image, unreadable
@@ -139,7 +141,7 @@ class Trajectories:
         Raises:
             EngineGone: the engine ended; its `in_flight` names the samples that waited for it.
         """
-        known = await asyncio.to_thread(taken.turns)
+        known = await asyncio.to_thread(_turns, taken)
         source, running = iter(samples), set[asyncio.Task[Response | None]]()
         work = _Work(_Commits(taken, self.progress), stop)
         try:
@@ -151,8 +153,7 @@ class Trajectories:
                     ended = one is None or work.is_set()
                     if one is not None:
                         sample, request = one
-                        trajectory = Trajectory.of(sample.id, known.pop(sample.id, ()))
-                        following = self._follow(sample, request, trajectory, work)
+                        following = self._follow(sample, request, known, work)
                         running.add(asyncio.create_task(following))
                 self.progress["working"] = len(running)
                 if running:
@@ -174,10 +175,13 @@ class Trajectories:
             await work.commits.close()
 
     async def _follow(
-        self, sample: Sample, request: Request, trajectory: Trajectory, work: _Work
+        self, sample: Sample, request: Request, known: Turns, work: _Work
     ) -> Response | None:
         """Go on with a trajectory; None if it did not end."""
         begin = time.monotonic_ns()
+        trajectory = Trajectory.of(
+            sample.id, await asyncio.to_thread(known.of, sample.id, sys.maxsize)
+        )
         files = _Files(self._folder, sample, trajectory, copied=self._agent.has_images)
         try:
             await asyncio.to_thread(files.write_pages)
@@ -227,9 +231,14 @@ class Trajectories:
         return response
 
 
+def _turns(taken: Claim) -> Turns:
+    """The turns of a shard so far. Lines are read when they are wanted: with images, all have gigabytes."""
+    return shard_turns(taken.experiment, taken.shard.run_task, taken.shard.index)
+
+
 def with_trajectory(poisonous: Response, taken: Claim) -> Response:
     """The response to a sample that ended the engine, with the turns before that."""
-    lines = taken.turns().get(poisonous.sample_id, ())
+    lines = _turns(taken).of(poisonous.sample_id, sys.maxsize)
     trajectory = Trajectory.of(poisonous.sample_id, lines)
     figures = trajectory.figures("engine_gone", poisonous.error or "")
     return replace(poisonous, trajectory=figures)

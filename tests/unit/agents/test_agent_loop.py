@@ -394,3 +394,16 @@ def test_a_page_is_one_of_the_sample_and_no_image_that_a_tool_made() -> None:
     assert run.go() == End("answered", "42")
     seen = {name: [str(one) for one in images] for name, _, images, _ in tools.called}
     assert seen["page"] == ["page.png"]
+
+
+def test_images_of_tools_are_kept_in_files_alone() -> None:
+    run = Run(Model([LOOK, LOOK, "42"]))
+    run.go()
+    assert run.trajectory.images == [b"", b""]
+    assert {
+        image for turn in run.trajectory.turns for one in turn.called for image in one.result.images
+    } == {b""}
+    assert [str(one) for one in run.model.asked[-1][0][-1].images] == ["made2.png"]
+    assert all(one["images"] for line in run.lines for one in line["results"]), (
+        "they are on the disk"
+    )

@@ -14,6 +14,7 @@ from hpcbench.agents.loop import ToolTimes
 from hpcbench.agents.tools import ToolResult
 from hpcbench.experiment.claims import Owner, ShardState, claim
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.turns import turns_of
 from hpcbench.inference.client import Client, EngineGone
 from hpcbench.schema.records import Message, Request, Response, Sample
 from hpcbench.schema.work import Shard
@@ -77,6 +78,6 @@ def test_a_payment_under_way_is_finished_when_the_engine_ends(tmp_path: Path) ->
 
     gone = asyncio.run(work())
     assert gone.in_flight == ("s1",)
-    intent, turn = taken.turns()["s0"]
+    intent, turn = turns_of(taken.experiment, "numbers", 0, "s0")
     assert intent["intent"]["tool"] == "pay"
     assert [one["text"] for one in turn["results"]] == ["payed"]
