@@ -35,6 +35,9 @@ _AT_RECURSIVE, _AT_FDCWD = 0x8000, -100
 SCRATCH_MIB, SCRATCH_FILES = 512, 20_000
 """Space for the files of a call, MiB, and their number, where it is in memory."""
 
+MORE_PROCESSES = 1000
+"""Processes and threads that tools may start beside those of the machine."""
+
 KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "PYTHONHOME", "SSL_CERT_FILE")
 """The only variables of the caller's environment that tools see."""
 
@@ -271,6 +274,17 @@ class Held(NamedTuple):
         return cls(size * resource.getpagesize(), data * resource.getpagesize())
 
 
+def limit_processes(more: int = MORE_PROCESSES) -> None:
+    """Let this process and its children start at most so many more: a call cannot take all of the machine's.
+
+    The kernel counts those of the user, since Linux 5.14 only those in these namespaces; root has no limit.
+    """
+    there = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    most = there + more if hard == resource.RLIM_INFINITY else min(there + more, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
 def limit_addresses(most: int) -> None:
     """Limit the address space of this process and of each of its children; a crash writes no file."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -302,6 +316,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         give_up_rights()
     if holds.missing:
         sys.stderr.write(f"hpcbench: {holds.missing}\n")
+    limit_processes()
     if given.memory is not None:
         limit_data(Held.now().data + given.memory)
     try:

@@ -49,6 +49,9 @@ MOST_LINE = 32 * 2**20
 MOST_LOG = 2**20
 """Bytes of a server's standard error that go to the worker's log, at most."""
 
+MOST_NEWS = 10_000
+"""News and requests that a server may send between two results; one that sends more is ended."""
+
 _PROBE_SECONDS = 2.0
 _MOST_BAD_LINES = 1000
 _START = (
@@ -224,6 +227,7 @@ class _Running:
     _leave: asyncio.Event | None = None
     _too_large: bool = False
     _calls: int = 0
+    _news: int = 0
     _last: str = ""
 
     async def start(self, command: Command, seconds: float) -> None:
@@ -317,6 +321,9 @@ class _Running:
                             if bad > _MOST_BAD_LINES:
                                 return
                             continue
+                        self._news = self._news + 1 if hasattr(message, "method") else 0
+                        if self._news > MOST_NEWS:
+                            return
                         await incoming.send(SessionMessage(message))
             except ValueError:  # a line beyond the limit
                 self._too_large = True

@@ -170,6 +170,7 @@ class Host:
             kept = connection.fileno()
             os.closerange(3, kept)
             os.closerange(kept + 1, 1 << 16)
+            confine.limit_processes()
             confine.limit_addresses(self._held.addresses + self._memory)
             if folder is None:
                 confine.own_folder(self._folder)

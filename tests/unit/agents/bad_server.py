@@ -65,6 +65,14 @@ def do(what: str) -> list[dict[str, Any]] | object:
         return [text("x" * (40 * 2**20))]
     if what == "chatter":
         chatter()
+    if what == "flood":
+        while True:
+            news = {
+                "jsonrpc": "2.0",
+                "method": "notifications/message",
+                "params": {"level": "info", "data": "x"},
+            }
+            sys.stdout.write(json.dumps(news) + "\n")
     if what == "close":
         os.close(1)
         time.sleep(1000)

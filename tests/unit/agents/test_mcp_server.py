@@ -169,6 +169,14 @@ def test_a_bad_server_is_a_typed_result(bad: Server, what: str, kind: str, text:
     assert bad.call("do", what="fine").text == "fine"
 
 
+def test_a_server_that_sends_news_without_end_is_ended(
+    bad: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpcbench.agents.mcp_server.MOST_NEWS", 200)
+    assert bad.call("do", what="flood").kind == "gone"
+    assert bad.call("do", what="fine").text == "fine"
+
+
 def test_a_name_that_no_model_can_write_is_changed(bad: Server) -> None:
     result = bad.call("odd_name_of_a_tool")
     assert (result.kind, result.text) == ("ok", "odd.name/of a tool")

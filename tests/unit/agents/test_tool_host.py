@@ -339,6 +339,31 @@ def test_no_process_outlives_its_call(tools: Tools, number: int) -> None:
     assert falls_to(before, root)
 
 
+FORKS = """\
+import os, time
+from hpcbench.agents import confine
+there = int(open("/proc/loadavg").read().split()[3].partition("/")[2])
+if os.getuid() == 0:
+    os.setgid(65534), os.setuid(65534)  # root has no limit
+confine.limit_processes(20 - there)
+made = []
+try:
+    while len(made) < 200:
+        if (child := os.fork()) == 0:
+            time.sleep(60), os._exit(0)
+        made.append(child)
+except BlockingIOError:
+    print("no more")
+for child in made:
+    os.kill(child, 9)
+"""
+
+
+def test_a_call_that_forks_without_end_leaves_processes_to_others() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
+    assert done.stdout == "no more\n"
+
+
 @pytest.mark.long
 def test_a_process_of_tools_that_was_killed_is_started_again(run: Loop, tmp_path: Path) -> None:
     with started(run, tmp_path / "x") as tools:
