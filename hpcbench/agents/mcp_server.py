@@ -263,6 +263,8 @@ class _Running:
                     "servers of tools need the package mcp", remedy=install_hint("agents")
                 ) from None
             async with Client(self._connection(command), cache=None) as client:
+                # By a server's own schema: its check may never end, and nothing else would run meanwhile.
+                client.session.validate_tool_result = _unchecked  # type: ignore[method-assign]
                 info = client.server_info
                 self.origin = f"{info.name} {info.version}" if info is not None else self.name
                 self.tools = tuple([tool async for tool in _all_tools(client)])
@@ -435,6 +437,10 @@ class _Running:
             await asyncio.gather(self._session, return_exceptions=True)
         self._kill()
         await asyncio.to_thread(remove_tree, self.folder)
+
+
+async def _unchecked(name: str, result: Any) -> None:
+    """Check nothing of a result; `read` does."""
 
 
 async def _all_tools(client: Any) -> AsyncIterator[Any]:

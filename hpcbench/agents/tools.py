@@ -37,7 +37,10 @@ ResultKind = Literal[
 """
 
 
-_FOR_THE_SERVER = ("pattern", "patternProperties", "$ref", "$dynamicRef", "$recursiveRef")
+_FOR_THE_SERVER = (
+    *("pattern", "patternProperties", "$ref", "$dynamicRef", "$recursiveRef", "uniqueItems"),
+    *("unevaluatedProperties", "unevaluatedItems"),
+)
 """Keywords of a schema whose check a server may make endless; the server checks them itself."""
 
 
@@ -84,7 +87,6 @@ class ToolSpec:
 
         schema = dict(self.schema)
         kind = validators.validator_for(schema, Draft202012Validator)
-        kind.check_schema(schema)
         return validators.extend(kind, dict.fromkeys(_FOR_THE_SERVER))(schema)
 
 

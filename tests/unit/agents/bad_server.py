@@ -38,6 +38,11 @@ TOOLS = [
     tool("no_image", "Shows what is no image."),
     tool("odd.name/of a tool", "Has a name that no model can write."),
     {
+        "name": "slow_result", "description": "Has a schema of its results whose check never ends.",
+        "inputSchema": {"type": "object"},
+        "outputSchema": {"type": "object", "properties": {"what": {"pattern": "^(a+)+$"}}},
+    },
+    {
         "name": "slow_schema", "description": "Has a schema whose check never ends.",
         "inputSchema": {
             "type": "object", "required": ["what"],
@@ -128,7 +133,8 @@ def called(name: str, given: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - reported to the client
         said = f"{type(error).__name__}: {error}"
         return {"content": [text(said)], "isError": True}
-    return {"content": content}
+    more = {"structuredContent": {"what": "a" * 40 + "!"}} if name == "slow_result" else {}
+    return {"content": content, **more}
 
 
 def answer(message: dict[str, Any]) -> dict[str, Any] | None:

@@ -194,6 +194,11 @@ def test_a_schema_that_takes_for_ever_to_check_keeps_nothing_waiting(bad: Server
     assert (result.kind, result.text) == ("arguments", "'what' is a required property")
 
 
+def test_a_result_is_not_checked_by_the_servers_own_schema(bad: Server) -> None:
+    result = bad.call("slow_result")
+    assert (result.kind, result.text) == ("ok", "slow_result")
+
+
 def test_a_server_that_reads_nothing_costs_a_call_no_more_than_its_time(bad: Server) -> None:
     async def both() -> list[ToolResult]:
         """The second call's arguments are larger than the pipe."""
