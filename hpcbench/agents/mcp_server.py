@@ -52,6 +52,9 @@ MOST_LOG = 2**20
 MOST_NEWS = 10_000
 """News and requests that a server may send between two results; one that sends more is ended."""
 
+MOST_CHECKED = 20_000_000
+"""Arguments whose length × that of the schema is less are checked here; others by the server alone."""
+
 _PROBE_SECONDS = 2.0
 _MOST_BAD_LINES = 1000
 _START = (
@@ -114,7 +117,8 @@ class McpTools:
         spec = next((one for one in self.specs if one.name == name), None)
         if spec is None:
             return unknown_tool(name, (one.name for one in self.specs))
-        if wrong := spec.misfit(arguments):
+        size = len(json.dumps(spec.schema)) * len(json.dumps(arguments))
+        if size < MOST_CHECKED and (wrong := spec.misfit(arguments)):
             return ToolResult("arguments", wrong)
         began = time.monotonic()
         try:

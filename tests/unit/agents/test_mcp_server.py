@@ -9,12 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpcbench.agents.mcp_server import McpTools
 from hpcbench.agents.tool_host import Room
-from hpcbench.agents.tools import ToolResult
+from hpcbench.agents.tools import ToolResult, ToolSpec
 from hpcbench.errors import EnvironmentFault
 from hpcbench.schema.agent import McpServer
 from hpcbench.schema.definitions import ContainerSite
@@ -197,6 +198,31 @@ def test_a_schema_that_takes_for_ever_to_check_keeps_nothing_waiting(bad: Server
 def test_a_result_is_not_checked_by_the_servers_own_schema(bad: Server) -> None:
     result = bad.call("slow_result")
     assert (result.kind, result.text) == ("ok", "slow_result")
+
+
+def nested(levels: int) -> dict[str, Any]:
+    inner: dict[str, Any] = {"properties": {"a": {}}}
+    for _ in range(levels):
+        inner = {"allOf": [inner], "unevaluatedProperties": False}
+    return inner
+
+
+ENDLESS: list[dict[str, Any]] = [
+    nested(40),
+    {"$schema": "http://json-schema.org/draft-04/schema#", "enum": [{"n": n} for n in range(30_000)]},
+    {"properties": {"a": {"uniqueItems": True}}},
+    {"properties": {"a": {"items": {"anyOf": [{"const": n} for n in range(3000)]}}}},
+]  # fmt: skip
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("schema", ENDLESS, ids=["nested", "broken", "unique", "many"])
+def test_no_schema_keeps_the_worker_from_other_work(run: Loop, schema: dict[str, Any]) -> None:
+    box = McpTools("shelf", McpServer(command=("x",)), Room(None, ContainerSite()), memory_gb=1)
+    box.specs = (ToolSpec("look", "", schema),)
+    arguments = {"a": [{"n": n} for n in range(30_000)]}
+    result = run(box.call("look", arguments, [], 5))
+    assert result.kind in ("gone", "arguments"), "there is no such server"
 
 
 def test_a_server_that_reads_nothing_costs_a_call_no_more_than_its_time(bad: Server) -> None:
