@@ -143,6 +143,9 @@ def test_servers_from_pypi_and_npm_run_in_an_image_of_a_recipe_on_a_node(
     assert exits(run) == {"answered": SAMPLES}
     found = defaultdict(set)
     for line in lines(run):
+        if "intent" in line:
+            assert line["intent"]["tool"] == "git_create_branch", "a server's tool may do anything"
+            continue
         for call, result in zip(line["reply"]["calls"], line["results"], strict=True):
             found[call["tool"], result["kind"]].add((result["text"], len(result["images"])))
     assert {*found} == {
