@@ -29,7 +29,7 @@ def _v02(arguments: argparse.Namespace) -> int:
     import difflib
 
     from hpcbench.errors import Problem
-    from hpcbench.registry.rewrite import rewritten, write
+    from hpcbench.registry.rewrite import left, rewritten, write
 
     folder: Path = arguments.file
     if not folder.is_dir():
@@ -49,12 +49,19 @@ def _v02(arguments: argparse.Namespace) -> int:
     ]  # fmt: skip
     if not arguments.dry_run:
         write(found)
+    for path in (unread := left(folder)):
+        top = path.relative_to(folder).parts[0]
+        where = "it is in no folder of a kind" if path.parent == folder else (
+            f"no kind of definition has a folder {top}/"
+        )  # fmt: skip
+        say(f"! {path} is left as it is: {where}")
     if arguments.json:
         files = [
             {"file": str(one.path), "target": str(one.target), "diff": diff}
             for one, diff in zip(found, diffs, strict=True)
         ]
-        print_json({"written": not arguments.dry_run, "files": files})
+        more = [str(path) for path in unread]
+        print_json({"written": not arguments.dry_run, "files": files, "left": more})
         return 0
     for diff, one in zip(diffs, found, strict=True):
         print(diff or f"rename {one.path} to {one.target}\n", end="")

@@ -225,10 +225,12 @@ class TemplatePrompt:
     def _context(self, known: Mapping[str, Any]) -> dict[str, Any]:
         """Variables of templates and conditions, from these fields."""
         context = dict(known)
-        if "doc_class" in context and "question_type" in context:  # v0.1 selects by it
-            context["doc_class_question_type"] = (
-                f"{context['doc_class']} {context['question_type']}"
-            )
+        if "doc_class" in context:  # v0.1's column: v0.2 selects by it as doc_type, v0.1 by two
+            context.setdefault("doc_type", context["doc_class"])
+            if "question_type" in context:
+                context["doc_class_question_type"] = (
+                    f"{context['doc_class']} {context['question_type']}"
+                )
         return {**context, "dataset": self._spec.dataset, "task": self._spec.task}
 
     def _chosen(self, sample: Sample, context: Mapping[str, Any]) -> _Prompt:

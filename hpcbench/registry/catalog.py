@@ -23,7 +23,16 @@ from hpcbench.registry.registry_dirs import share_dir as share_dir
 from hpcbench.registry.registry_dirs import site_dir as site_dir
 from hpcbench.registry.registry_dirs import user_dir as user_dir
 from hpcbench.registry.settings import Setting
-from hpcbench.registry.source import MAX_BYTES, Loc, Source, overlay, parse, read, validate
+from hpcbench.registry.source import (
+    MAX_BYTES,
+    Loc,
+    Source,
+    other_ending,
+    overlay,
+    parse,
+    read,
+    validate,
+)
 from hpcbench.registry.upgrade import FOLDERS as OLD_FOLDERS
 from hpcbench.registry.upgrade import upgrade
 from hpcbench.schema.definitions import KINDS, Definition, ExperimentPlan, Site
@@ -131,6 +140,10 @@ class Catalog:
     def names(self, kind: str) -> list[str]:
         """Names of all definitions of a kind, as they are written in them."""
         return sorted({*self._named(kind).values()})
+
+    def unread(self) -> list[Problem]:
+        """Why files have no definition: no YAML, another ending; of the kinds that were named so far."""
+        return [problem for problems in self._unread.values() for problem in problems]
 
     def key(self, kind: str, name: str) -> str | None:
         """Path below its kind of the definition that answers to a name; None: none does.
@@ -331,10 +344,7 @@ class Catalog:
             for rank, registry in enumerate(self.registries):
                 for path, name in _definitions(registry.folder, (kind, *OLD_FOLDERS.get(kind, ()))):
                     if path.suffix == ".yml":
-                        remedy = f"rename it to {path.with_suffix('.yaml').name}"
-                        what = "a definition's file that does not end in .yaml is not read"
-                        unread = self._unread.setdefault(kind, [])
-                        unread.append(Problem(what, str(path), 1, 1, remedy))
+                        self._unread.setdefault(kind, []).append(other_ending(path))
                         continue
                     found.setdefault(name, []).append(path)
                     self._ranks[path] = rank

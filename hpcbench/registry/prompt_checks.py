@@ -74,6 +74,8 @@ class PromptChecks:
         if not self.found.first("prompt", prompt.name, *names.values(), kind):
             return
         known = {*dataset.fields, *dataset.group_by}
+        if "doc_class" in known:
+            known.add("doc_type")
         if judge is not None:
             known |= {*shown, "reference", "references"}
         given = known | _MADE_UP | names.keys()

@@ -421,6 +421,7 @@ class _Resolver:
                 count += 1
                 self.one(model, name)
         self.checks.prompts.conditions()
+        self.problems += [one for one in self.catalog.unread() if one not in self.problems]
         if self.problems:
             raise UserError(*_ordered(self.problems))
         return count

@@ -21,12 +21,15 @@ import yaml
 
 from hpcbench.errors import Problem, UserError
 from hpcbench.files.atomic import write_atomic
-from hpcbench.registry.source import Loader, Loc, Place, Source, parse, read
+from hpcbench.registry.source import Loader, Loc, Place, Source, other_ending, parse, read
 from hpcbench.registry.upgrade import CURRENT, FOLDERS, upgrade
 from hpcbench.schema.definitions import KINDS
 
 VERSION = "schema_version"
 WIDTH = 110
+
+_KINDS = {name: kind for kind in KINDS for name in (kind, *FOLDERS.get(kind, ()))}
+"""Folder, today's or v0.2's → kind of its definitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +56,19 @@ def rewritten(folder: Path) -> list[Rewritten]:
         UserError: every definition that cannot be read or translated; or the folder has no definitions.
     """
     found, problems = list[Rewritten](), list[Problem]()
-    known = {name: kind for kind in KINDS for name in (kind, *FOLDERS.get(kind, ()))}
-    files = [
-        path for name in known for path in sorted((folder / name).rglob("*.yaml")) if path.is_file()
-    ]
+    files = [path for name in _KINDS for path in _yaml_below(folder / name)]
     if not files:
-        what = f"the folder has no definitions: none of {', '.join(known)} has YAML files"
+        what = f"the folder has no definitions: none of {', '.join(_KINDS)} has YAML files"
         raise UserError(Problem(what, str(folder), remedy="name the folder above them"))
     for path in files:
+        if path.suffix != ".yaml":
+            problems.append(other_ending(path))
+            continue
         name, *below = path.relative_to(folder).parts
-        target = folder.joinpath(known[name], *below)
+        target = folder.joinpath(_KINDS[name], *below)
         try:
             before = read_exactly(path)
-            after = in_todays_spelling(known[name], path, before)
+            after = in_todays_spelling(_KINDS[name], path, before)
         except UserError as error:
             problems.extend(error.problems)
             continue
@@ -76,6 +79,26 @@ def rewritten(folder: Path) -> list[Rewritten]:
     if problems:
         raise UserError(*problems)
     return found
+
+
+def left(folder: Path) -> list[Path]:
+    """YAML files below a folder of registries that are in no folder of a kind: v0.2's `frameworks/` …"""
+    return [
+        path
+        for path in _yaml_below(folder)
+        if path.relative_to(folder).parts[0] not in _KINDS
+        and not _is_hidden(path.relative_to(folder))
+    ]
+
+
+def _yaml_below(folder: Path) -> list[Path]:
+    return sorted(
+        path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml") and path.is_file()
+    )
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def write(found: Sequence[Rewritten]) -> None:

@@ -132,6 +132,14 @@ class Source:
         return Problem(message, str(file), line, column, remedy)
 
 
+def other_ending(path: Path) -> Problem:
+    """Why a file of a registry is not read that ends in .yml."""
+    remedy = f"rename it to {path.with_suffix('.yaml').name}"
+    return Problem(
+        "a definition's file that does not end in .yaml is not read", str(path), 1, 1, remedy
+    )
+
+
 def read(path: Path) -> Source:
     """Read one YAML definition.
 

@@ -220,8 +220,16 @@ def test_a_folder_is_rewritten_where_it_is(
         "metrics/cer.yaml": before["metrics/cer.yaml"],
         "experiments/pilot.yaml": "schema_version: 1\nname: pilot\nrun_tasks: [snils]\n",
     }
+    (folder / "frameworks").mkdir()
+    (folder / "frameworks/vllm.yaml").write_text("name: vllm\ndefault_backend_class: a.B\n")
     assert main(["import", str(folder), "--from", "v02", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"written": True, "files": []}
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {
+        "written": True, "files": [], "left": [str(folder / "frameworks/vllm.yaml")],
+    }  # fmt: skip
+    assert printed.err.startswith(
+        f"! {folder}/frameworks/vllm.yaml is left as it is: no kind of definition has a folder frameworks/"
+    )
 
 
 def test_after_a_kill_the_rest_is_done(folder: Path) -> None:

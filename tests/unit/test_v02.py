@@ -8,16 +8,19 @@ from typing import Any
 import pytest
 
 from hpcbench.cli.main import main
+from hpcbench.data.datasets import open_dataset
 from hpcbench.data.language import language_of, of_texts
 from hpcbench.errors import UserError
 from hpcbench.experiment.layout import new_id
+from hpcbench.prompts import TaskPrompt
 from hpcbench.registry.catalog import Catalog
-from hpcbench.registry.resolve import load_plan
+from hpcbench.registry.resolve import check_registries, load_plan
+from hpcbench.registry.rewrite import rewritten
 from hpcbench.registry.source import Source, parse
 from hpcbench.registry.upgrade import prompt_of, upgrade
 from hpcbench.schema.definitions import KINDS, Dataset, MLTask, RunTask
 from hpcbench.submit.local_data import localise, open_cache
-from tests.unit.v02 import DOCUMENTS, v02_registry, write
+from tests.unit.v02 import DOCUMENTS, QUESTIONS, v02_registry, write
 
 
 @pytest.fixture(autouse=True)
@@ -371,6 +374,12 @@ def test_a_file_with_another_ending_is_named_beside_the_name_that_it_may_have(
         f"{registry}/run_tasks/other.yml:1:1: a definition's file that does not end in .yaml is not read "
         "(rename it to other.yaml)"
     )
+    with pytest.raises(UserError) as caught:  # of all definitions, whether one is missed or not
+        check_registries([registry])
+    assert unread in map(str, caught.value.problems)
+    with pytest.raises(UserError) as caught:
+        rewritten(registry)
+    assert [str(one) for one in caught.value.problems] == [unread]
 
 
 @pytest.mark.parametrize(
@@ -474,6 +483,19 @@ def test_a_json_file_of_v02_is_a_prompt(tmp_path: Path) -> None:
     write(registry, "prompts.json", '{"prompt_config": []}')
     with pytest.raises(UserError, match=r"prompts.json:1:1: prompt_config must be a map"):
         load_plan(plan, [registry])
+
+
+def test_types_are_those_of_doc_class_where_the_annotation_has_no_doc_type(tmp_path: Path) -> None:
+    registry = v02_registry(tmp_path)
+    text = (DOCUMENTS / "run_tasks/qwen_vqa.yaml").read_text()
+    config = (
+        "prompt_config:\n  user_prompt: u\n  type_mapping:\n"
+        "    invoice: {user_prompt: 'of {{ doc_type }}: {{ question }}'}\n"
+    )
+    write(registry, "run_tasks/qwen_vqa.yaml", text + config)
+    one = load_plan(registry / "experiments/benchmark_2025.yaml").run_tasks[0]
+    (sample, *_) = open_dataset(one.dataset).iter(0, 1)
+    assert TaskPrompt(one).build(sample)[-1].text == f"of invoice: {QUESTIONS[0]}"
 
 
 def test_todays_definitions_are_not_touched() -> None:
