@@ -113,11 +113,20 @@ def _problems_of_file(url: str) -> Iterator[tuple[str, str]]:
     path = _path(url)
     if not path.is_absolute():
         yield f"{path} is not an absolute path", "write the path from / on"
-    elif not is_local(path.parent):
+    elif _is_folder(path):
+        yield f"{path} is a folder", f"name a file: {path}/results.sqlite"
+    elif not is_local(Path(os.path.realpath(path)).parent):
         yield (
             f"{path} is on a network file system, where SQLite's locks do not hold",
             "name a file on a local disk of this machine, or use `type: postgresql`",
         )
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # one that we may not enter: opening says so
+        return False
 
 
 def _path(url: str) -> Path:

@@ -85,6 +85,21 @@ def test_sqlite_is_refused_on_a_network_file_system(
         address_of(Database(type="sqlite", url="${env:PLACE}"))
 
 
+def test_sqlite_needs_a_file_that_is_on_a_local_disk_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ((what, _),) = problems(Database(type="sqlite", url=str(tmp_path)))
+    assert what == f"{tmp_path} is a folder"
+    far = tmp_path / "far"
+    far.mkdir()
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"22 1 0:1 / / rw - ext4 x rw\n40 22 0:9 / {far} rw - nfs4 server:/x rw\n")
+    monkeypatch.setattr("hpcbench.files.mounts.MOUNTS", mounts)
+    (tmp_path / "results.sqlite").symlink_to(far / "results.sqlite")
+    ((what, _),) = problems(Database(type="sqlite", url=f"{tmp_path}/results.sqlite"))
+    assert "network file system" in what
+
+
 def test_the_place_of_a_mistake_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
