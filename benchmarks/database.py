@@ -43,9 +43,12 @@ sys.path.insert(0, str(ROOT))
 
 import asyncpg  # noqa: E402
 import polars  # noqa: E402
+from sqlalchemy.ext.asyncio import AsyncConnection  # noqa: E402
 
 from hpcbench.database import place, sync  # noqa: E402
 from hpcbench.database import values as stored  # noqa: E402
+from hpcbench.database.stored import head, run_tasks, scores  # noqa: E402
+from hpcbench.database.stored import samples as stored_samples  # noqa: E402
 from hpcbench.database.tables import ANSWERS, SAMPLES, SCORES, TIMINGS  # noqa: E402
 from hpcbench.experiment.archiving import fold  # noqa: E402
 from hpcbench.experiment.layout import Experiment  # noqa: E402
@@ -68,8 +71,6 @@ KEY = "(experiment, run_task, sample)"
 PAGES: Mapping[str, str] = {
     "experiments": "SELECT id, name, status, created_at, results_summary FROM experiments "
     "WHERE (created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT 50",
-    "samples": f"SELECT x.*, s.metric, s.value FROM samples x LEFT JOIN scores s USING {KEY} "
-    "WHERE x.experiment = $1 AND x.run_task = $2 AND x.place >= $3 AND x.place < $3 + 50 ORDER BY x.place",
     "answers": f"SELECT a.*, t.ttft_ms, t.e2e_ms FROM answers a LEFT JOIN timings t USING {KEY} "
     "WHERE a.experiment = $1 AND a.run_task = $2 AND a.sample > $3 ORDER BY a.sample LIMIT 50",
     "sample": f"SELECT * FROM samples x JOIN answers a USING {KEY} JOIN timings t USING {KEY} "
@@ -151,7 +152,28 @@ async def _rest(
 ) -> tuple[float, dict[str, tuple[float, float]]]:
     async with place.opened(address) as engine, engine.connect() as connection:
         raw: Any = (await connection.get_raw_connection()).driver_connection
-        return await _bare(raw, folder), await _pages(raw, here.id, samples)
+        bare, pages = await _bare(raw, folder), await _pages(raw, here.id, samples)
+        return bare, pages | await _stored_pages(connection, here.id, samples)
+
+
+async def _stored_pages(
+    connection: AsyncConnection, experiment: str, samples: int
+) -> dict[str, tuple[float, float]]:
+    """The portal's pages of an experiment of another home → median and slowest time, ms."""
+    seed, found = random.Random(1), {}
+    for name in ("an experiment", "its samples"):
+        times = []
+        for _ in range(60):
+            began = time.perf_counter()
+            if name == "an experiment":
+                rows = [await one(connection, experiment) for one in (head, run_tasks, scores)]
+            else:
+                at = seed.randrange(samples - 51)
+                rows = list(await stored_samples(connection, experiment, "rt", at, 51))
+            times.append((time.perf_counter() - began) * 1000)
+            assert all(rows[:1]), name
+        found[name] = statistics.median(times), max(times)
+    return found
 
 
 async def _bare(raw: Any, folder: Path) -> float:
@@ -190,9 +212,7 @@ async def _pages(raw: Any, experiment: str, samples: int) -> dict[str, tuple[flo
         for _ in range(60):
             at = seed.randrange(samples)
             values: tuple[Any, ...] = (experiment, "rt", f"s{at:08d}")
-            if name == "samples":
-                values = (experiment, "rt", at)
-            elif name == "experiments":
+            if name == "experiments":
                 values = (now, "zzz")
             elif name == "metric":
                 values = ("anls",)

@@ -134,7 +134,7 @@ async def _experiments(
             at.created_at <= then, or_(at.created_at < then, and_(at.created_at == then, same))
         )
     return [
-        Key(_seconds(created), identity, "")
+        Key(seconds(created), identity, "")
         for created, identity in await connection.execute(statement)
     ]
 
@@ -171,12 +171,12 @@ def _rows(
 def _value(created: datetime, experiment: str, run_task: str, *rest: Any) -> Value:
     plan, owner, model, dataset, value, low, high, n, up, signature = rest
     return Value(
-        Key(_seconds(created), experiment, run_task), plan or "", owner or "", model or "", dataset or "",
+        Key(seconds(created), experiment, run_task), plan or "", owner or "", model or "", dataset or "",
         float(value), low, high, n, up is not False, signature or "",
     )  # fmt: skip
 
 
-def _seconds(time: datetime) -> float:
+def seconds(time: datetime) -> float:
     """Seconds since the epoch; SQLite's times have no zone, and are in UTC."""
     return (time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)).timestamp()
 

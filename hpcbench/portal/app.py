@@ -34,6 +34,7 @@ from hpcbench.portal.routes import (
     run_tasks,
     samples,
     session,
+    stored,
     values,
 )
 from hpcbench.portal.static import Client
@@ -46,7 +47,8 @@ ROOMS: tuple[APIRouter, ...] = (
     session.router, live.router,
     export.router,  # before routes that would match `export` as an id
     experiments.router, run_tasks.router, figures.router, samples.router, compare.router,
-    regressions.router, values.router, plans.router, playground.router, cluster.router,
+    regressions.router, values.router, stored.router, plans.router, playground.router,
+    cluster.router,
 )  # fmt: skip
 """All routes of the API, in the order of matching."""
 

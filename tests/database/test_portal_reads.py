@@ -58,6 +58,12 @@ def test_reading_goes_on_from_files_when_the_server_is_killed(
             assert [one["experiment"] for one in items] == [one for pair in pairs for one in pair]
             assert not any(one["only_files"] for one in items)
         first = api.ask("GET", f"values?metric={METRIC}&limit=2").body
+        stored = f"stored/{ids['other'][0]}"
+        (run_task,) = api.ask("GET", stored).body["run_tasks"]
+        assert METRIC in {one["metric"] for one in run_task["scores"]}
+        items = api.ask("GET", f"{stored}/samples?run_task={run_task['name']}").body["items"]
+        assert [one["place"] for one in items] == [0, 1, 2, 3]
+        assert all(one["reference_answers"] and METRIC in one["scores"] for one in items)
 
         answers: list[Answer] = []
         over = threading.Event()
@@ -86,3 +92,4 @@ def test_reading_goes_on_from_files_when_the_server_is_killed(
         assert password not in reported["fault"]
         went_on = api.ask("GET", f"values?metric={METRIC}&limit=2&after={quote(first['next'])}")
         assert (went_on.status, went_on.body["code"]) == (503, "busy")
+        assert api.ask("GET", stored).status == 503

@@ -271,7 +271,14 @@ def test_a_campaign_of_many_rows_is_read_by_pages(tmp_path: Path, database: Data
     found = campaign(tmp_path, rows=20_000, address=address)
     assert found.rows >= 20_000
     assert ask(address, "SELECT COUNT(*) FROM answers") == [(found.answers,)]
-    assert set(found.pages) == {"experiments", "samples", "answers", "sample", "metric"}
+    assert set(found.pages) == {
+        "experiments",
+        "answers",
+        "sample",
+        "metric",
+        "an experiment",
+        "its samples",
+    }
 
 
 def test_the_verbs_speak_with_a_real_server(

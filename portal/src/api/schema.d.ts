@@ -1116,6 +1116,46 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/v1/stored/{experiment}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Stored Experiment
+         * @description An experiment with its run tasks and their scores.
+         */
+        readonly get: operations["storedExperiment"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/v1/stored/{experiment}/samples": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Stored Samples
+         * @description Samples of an evaluated run task with answers and scores, in the dataset's order.
+         */
+        readonly get: operations["storedSamples"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/v1/submissions": {
         readonly parameters: {
             readonly query?: never;
@@ -4968,6 +5008,302 @@ export interface components {
             readonly title: string;
         };
         /**
+         * StoredExperiment
+         * @description An experiment.
+         */
+        readonly StoredExperiment: {
+            /**
+             * Created
+             * @description When it was submitted, seconds since the epoch.
+             */
+            readonly created?: number | null;
+            /**
+             * Description
+             * @description Description of the plan.
+             * @default
+             */
+            readonly description: string;
+            /**
+             * Home
+             * @description Folder of experiments and caches that it is in.
+             * @default
+             */
+            readonly home: string;
+            /**
+             * Hpcbench
+             * @description Version of hpcbench that submitted it.
+             * @default
+             */
+            readonly hpcbench: string;
+            /**
+             * Id
+             * @description Its id.
+             */
+            readonly id: string;
+            /**
+             * Name
+             * @description Name of the plan.
+             * @default
+             */
+            readonly name: string;
+            /**
+             * Owner
+             * @description Account that owns its folder.
+             * @default
+             */
+            readonly owner: string;
+            /**
+             * Reason
+             * @description Why it is not done; empty: no known reason.
+             * @default
+             */
+            readonly reason: string;
+            /**
+             * Run Tasks
+             * @description Its run tasks, in the plan's order.
+             * @default []
+             */
+            readonly run_tasks: readonly components["schemas"]["StoredRunTask"][];
+            /**
+             * Status
+             * @description Its state when its rows were sent.
+             * @default
+             */
+            readonly status: string;
+            /**
+             * Synced
+             * @description When all of its rows were in the database; None: not all are.
+             */
+            readonly synced?: number | null;
+        };
+        /**
+         * StoredRunTask
+         * @description A run task.
+         */
+        readonly StoredRunTask: {
+            /**
+             * Answered
+             * @description Asked samples with an answer.
+             */
+            readonly answered?: number | null;
+            /**
+             * Asked
+             * @description Samples that it asks about; None: not evaluated.
+             */
+            readonly asked?: number | null;
+            /**
+             * Coverage
+             * @description Share of asked samples with an answer that counts.
+             */
+            readonly coverage?: number | null;
+            /**
+             * Dataset
+             * @description Dataset.
+             * @default
+             */
+            readonly dataset: string;
+            /**
+             * Engine
+             * @description Engine.
+             * @default
+             */
+            readonly engine: string;
+            /**
+             * Ml Task
+             * @description ML task.
+             * @default
+             */
+            readonly ml_task: string;
+            /**
+             * Model
+             * @description Model.
+             * @default
+             */
+            readonly model: string;
+            /**
+             * Name
+             * @description Its name.
+             */
+            readonly name: string;
+            /**
+             * Prompt
+             * @description Prompt.
+             * @default
+             */
+            readonly prompt: string;
+            /**
+             * Reason
+             * @description Reason for that end.
+             * @default
+             */
+            readonly reason: string;
+            /**
+             * Scores
+             * @description Its metrics, in the plan's order.
+             * @default []
+             */
+            readonly scores: readonly components["schemas"]["StoredScore"][];
+            /**
+             * Split
+             * @description Split of the dataset; empty: the whole dataset.
+             * @default
+             */
+            readonly split: string;
+            /**
+             * Status
+             * @description How it ended; empty: it has not ended.
+             * @default
+             */
+            readonly status: string;
+        };
+        /**
+         * StoredSample
+         * @description A sample of an evaluated run task.
+         */
+        readonly StoredSample: {
+            /**
+             * Answer
+             * @description The model's answer, at most 2,000 characters; None: no answer.
+             */
+            readonly answer?: string | null;
+            /**
+             * Document
+             * @description Its document.
+             * @default
+             */
+            readonly document: string;
+            /**
+             * Error
+             * @description Why there is no answer.
+             * @default
+             */
+            readonly error: string;
+            /**
+             * Mistake
+             * @description Kind of the mistake; empty: right, or no rule names it.
+             * @default
+             */
+            readonly mistake: string;
+            /**
+             * Outcome
+             * @description How its request ended.
+             * @default
+             */
+            readonly outcome: string;
+            /**
+             * Place
+             * @description Its place in the run task, from 0.
+             */
+            readonly place: number;
+            /**
+             * Prediction
+             * @description The parser's reading of the answer, at most 2,000 characters; None: unreadable.
+             */
+            readonly prediction?: string | null;
+            /**
+             * Reason
+             * @description Why there is no prediction.
+             * @default
+             */
+            readonly reason: string;
+            /**
+             * Reference Answers
+             * @description Acceptable answers.
+             */
+            readonly reference_answers?: unknown;
+            /**
+             * Sample
+             * @description Its id.
+             */
+            readonly sample: string;
+            /**
+             * Scores
+             * @description Metric → value.
+             * @default {}
+             */
+            readonly scores: {
+                readonly [key: string]: number | null;
+            };
+        };
+        /**
+         * StoredSamples
+         * @description A page of samples.
+         */
+        readonly StoredSamples: {
+            /**
+             * Items
+             * @description Samples in the dataset's order.
+             */
+            readonly items: readonly components["schemas"]["StoredSample"][];
+            /**
+             * Next
+             * @description Give it as `after` to get the next page; None: this page is the last.
+             */
+            readonly next?: string | null;
+        };
+        /**
+         * StoredScore
+         * @description A metric of a run task over all of its samples.
+         */
+        readonly StoredScore: {
+            /**
+             * Documents
+             * @description Documents of these samples.
+             * @default 0
+             */
+            readonly documents: number;
+            /**
+             * High
+             * @description Upper end of its 95 % interval.
+             */
+            readonly high?: number | null;
+            /**
+             * Higher Is Better
+             * @description Whether higher values are better.
+             * @default true
+             */
+            readonly higher_is_better: boolean;
+            /**
+             * Low
+             * @description Lower end of its 95 % interval.
+             */
+            readonly low?: number | null;
+            /**
+             * Method
+             * @description Method of the interval, or why there is no value.
+             * @default
+             */
+            readonly method: string;
+            /**
+             * Metric
+             * @description Name of the metric.
+             */
+            readonly metric: string;
+            /**
+             * N
+             * @description Number of samples behind it.
+             * @default 0
+             */
+            readonly n: number;
+            /**
+             * Signature
+             * @description The metric with all its options: only equal signatures are comparable.
+             * @default
+             */
+            readonly signature: string;
+            /**
+             * Unit
+             * @description Unit of a resource metric; empty: a metric of answers.
+             * @default
+             */
+            readonly unit: string;
+            /**
+             * Value
+             * @description The value; None: too few data for it.
+             */
+            readonly value?: number | null;
+        };
+        /**
          * Strip
          * @description One figure of one device over time.
          */
@@ -5539,6 +5875,11 @@ export type SignIn = components['schemas']['SignIn'];
 export type SignInCode = components['schemas']['SignInCode'];
 export type SlurmWord = components['schemas']['SlurmWord'];
 export type Starter = components['schemas']['Starter'];
+export type StoredExperiment = components['schemas']['StoredExperiment'];
+export type StoredRunTask = components['schemas']['StoredRunTask'];
+export type StoredSample = components['schemas']['StoredSample'];
+export type StoredSamples = components['schemas']['StoredSamples'];
+export type StoredScore = components['schemas']['StoredScore'];
 export type Strip = components['schemas']['Strip'];
 export type SubmissionAsked = components['schemas']['SubmissionAsked'];
 export type Submitted = components['schemas']['Submitted'];
@@ -7793,6 +8134,74 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Session"];
+                };
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly storedExperiment: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly experiment: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["StoredExperiment"];
+                };
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly storedSamples: {
+        readonly parameters: {
+            readonly query: {
+                /** @description Name of the run task. */
+                readonly run_task: string;
+                /** @description Place of the last sample. */
+                readonly after?: number;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly experiment: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["StoredSamples"];
                 };
             };
             /** @description The error. */

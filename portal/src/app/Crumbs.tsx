@@ -20,6 +20,7 @@ export function crumbsOf(path: string): readonly Crumb[] {
     if (task && samples) found.push({ label: "Samples", to: path });
     return found;
   }
+  if (page === "stored" && one) return [{ label: "Metrics", to: "/metrics" }, { label: one, to: path }];
   const known = PAGES.find(({ to }) => to === `/${page ?? ""}`);
   if (!known) return [];
   // The id of a file is no name for people; its page shows the name.

@@ -27,6 +27,7 @@ const tree = root.addChildren([
   page("/compare", () => import("../pages/compare")),
   page("/regressions", () => import("../pages/regressions")),
   page("/metrics", () => import("../pages/metrics")),
+  page("/stored/$experiment", () => import("../pages/stored")),
   page("/plans", () => import("../pages/plans")),
   page("/plans/$definition", () => import("../pages/plan")),
   page("/playground", () => import("../pages/playground")),

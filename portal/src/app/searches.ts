@@ -10,6 +10,7 @@ import { search as regressions } from "../pages/regressions/search";
 import { search as runTask } from "../pages/run-task/search";
 import { search as samples } from "../pages/samples/search";
 import { search as settings } from "../pages/settings/search";
+import { search as stored } from "../pages/stored/search";
 
 /** Pages, and the search parts of their URLs. */
 export const SEARCHES = {
@@ -20,6 +21,7 @@ export const SEARCHES = {
   "/compare": compare,
   "/regressions": regressions,
   "/metrics": metrics,
+  "/stored/$experiment": stored,
   "/plans": plans,
   "/plans/$definition": plan,
   "/playground": playground,

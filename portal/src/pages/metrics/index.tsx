@@ -73,6 +73,12 @@ function columnsOf(metric: string): Column<MetricValue>[] {
 }
 
 function Name({ row }: { readonly row: MetricValue }) {
+  if (row.owner)
+    return (
+      <Link to="/stored/$experiment" params={{ experiment: row.experiment }} search={{ task: row.run_task }}>
+        <Cut text={row.experiment} />
+      </Link>
+    );
   if (!row.here) return <span title="Its files are not in this home"><Cut text={row.experiment} /></span>;
   return (
     <Link to="/e/$experiment/t/$task" params={{ experiment: row.experiment, task: row.run_task }}>

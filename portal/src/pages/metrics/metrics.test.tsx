@@ -17,11 +17,11 @@ function answers(more: Partial<MetricValues>) {
   return { "/values": { items: [], next: null, database: true, fault: null, ...more }, "/values/metrics": { names: ["anls"] } };
 }
 
-it("a list has values of this home and of others; only the former lead to a page", async () => {
+it("a list has values of this home and of others; each leads to its page", async () => {
   serve(answers({ items: [value(), value({ experiment: "e2", owner: "ada", here: false })] }));
   await renderAt("/metrics");
   expect((await screen.findByRole("link", { name: "e1" })).getAttribute("href")).toContain("/e/e1/t/vqa");
-  expect(screen.getByText("e2").tagName).toBe("SPAN");
+  expect(screen.getByRole("link", { name: "e2" }).getAttribute("href")).toContain("/stored/e2?task=vqa");
   expect(screen.getByText("ada")).toBeTruthy();
 });
 
