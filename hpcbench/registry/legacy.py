@@ -12,7 +12,7 @@ import glob
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
@@ -35,6 +35,8 @@ COLUMNS = (
     "only_evaluate_metrics", "metrics_aggregators", "filter_doc_class", "filter_question_type",
 )  # fmt: skip
 BASE_COLUMNS = ("framework", "model_family", "model_name", "docker_image")
+WRAPPER_COLUMNS = ("git_python_package", "python_package", "module", "class_name")
+"""Columns of vlm_base.csv that name v0.1's own wrapper of a model."""
 TASKS = {"vqa": "vqa", "ocr": "ocr", "kie": "kie", "classification": "classification"}
 ENGINES = {"hugging face": "huggingface", "vllm": "vllm", "sglang": "sglang"}
 METRICS = {
@@ -226,6 +228,11 @@ class _Import:
     def remark(self, text: str) -> None:
         self.remarks.setdefault(text)
 
+    def leave_out(self, columns: Set[str], path: Path) -> None:
+        """Say which columns of a file are not converted."""
+        for name in sorted(columns):
+            self.remark(f"column '{name}' of {path.name} is not one of v0.1, and is left out")
+
     def _put(self, kind: str, definition: Definition, row: _Row, *others: str) -> str:
         """Keep a definition; returns its name, another one where a different definition has the name.
 
@@ -407,13 +414,19 @@ def import_v01(
         raise UserError(Problem("no such folder", str(data_dirs), remedy="check --data-dirs"))
     base: dict[tuple[str, str], Mapping[str, str]] = {}
     problems = list[Problem]()
-    for row in _read(vlm_base, BASE_COLUMNS) if vlm_base is not None else ():
+    models = _read(vlm_base, BASE_COLUMNS) if vlm_base is not None else []
+    for row in models:
         key = row.cells["framework"].lower(), row.cells["model_name"]
         if base.setdefault(key, row.cells) != row.cells:
             what = f"another row of {row.cells['framework']} {row.cells['model_name']}"
             problems.append(row.problem(what, "remove one of them"))
     gathered = _Import(data_dirs, Catalog(()), base)
-    for row in _read(user_config, COLUMNS):
+    rows = _read(user_config, COLUMNS)
+    gathered.leave_out(rows[0].cells.keys() - {*COLUMNS}, user_config)
+    if vlm_base is not None:
+        known = {*BASE_COLUMNS, *WRAPPER_COLUMNS}
+        gathered.leave_out(models[0].cells.keys() - known, vlm_base)
+    for row in rows:
         try:
             gathered.add(row)
         except UserError as error:

@@ -262,6 +262,20 @@ def test_what_is_not_carried_over_is_said(tmp_path: Path) -> None:
     )
 
 
+def test_columns_that_v01_does_not_have_are_named(tmp_path: Path) -> None:
+    files = {}
+    for name, text in {
+        "user_config.csv": f"{';'.join(COLUMNS)};note\n{row()};mine\n",
+        "base.csv": f"{';'.join(BASE_COLUMNS)};module;adapter\nvLLM;M;m;a/b:1;x;y\n",
+    }.items():
+        (files.setdefault(name, tmp_path / name)).write_text(text, encoding="utf-8-sig")
+    found = import_v01(files["user_config.csv"], tmp_path / "out", files["base.csv"])
+    assert [one for one in found.remarks if "not one of v0.1" in one] == [
+        "column 'note' of user_config.csv is not one of v0.1, and is left out",
+        "column 'adapter' of base.csv is not one of v0.1, and is left out",
+    ]
+
+
 def test_a_metric_that_the_ml_task_lacks_is_left_out(tmp_path: Path) -> None:
     rows = [row(task="KIE", metrics="['CER']")]
     found = import_v01(config(tmp_path, *rows), tmp_path / "out")
