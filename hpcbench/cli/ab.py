@@ -260,6 +260,7 @@ def _tell(experiment: Experiment, *, as_json: bool) -> int:
         )
     arms = resolved.arms
     each, currency = _per_document(experiment), resolved.site.currency
+    charged = _costs_of_documents(experiment)
     found = []
     for pair, names in resolved.pairs.items():
         known = looks_at(experiment, pair)
@@ -276,6 +277,9 @@ def _tell(experiment: Experiment, *, as_json: bool) -> int:
                 "costs": costs(experiment, names),
                 "per_document": {
                     letter: each.get(name) for letter, name in zip("ab", names, strict=True)
+                },
+                "cost": {
+                    letter: charged.get(name) for letter, name in zip("ab", names, strict=True)
                 },
             }
         )
@@ -313,6 +317,8 @@ def _print(summary: Mapping[str, Any], arms: Arms) -> None:
     for row in _cost_rows(summary["costs"], one_load=summary["one_load"]):
         shown.add_row(*row)
     for row in _document_rows(summary["per_document"], summary["currency"]):
+        shown.add_row(*row)
+    if row := _cost_row(**summary["cost"]):
         shown.add_row(*row)
     console().print(shown)
     for line in _notes(look, arms):
@@ -354,6 +360,38 @@ def _per_document(experiment: Experiment) -> dict[str, dict[str, float | None]]:
         return {}
     documents = {name: one.documents for name, one in metrics_of(experiment).run_tasks.items()}
     return per_document(usage.hours, documents, experiment.resolved.site.gpu_hour_price)
+
+
+def _costs_of_documents(experiment: Experiment) -> dict[str, dict[str, Any]]:
+    """Run task → the metric `cost`, value and unit; empty while the experiment runs."""
+    from hpcbench.evaluation.resources import cost_of
+    from hpcbench.experiment.view.evaluated import performance_of
+
+    if not experiment.performance_file.exists():
+        return {}
+    found = {}
+    for name, speed in performance_of(experiment).run_tasks.items():
+        figure = cost_of(experiment, experiment.run_task(name), speed)
+        if figure.value is not None:
+            found[name] = {"value": figure.value, "unit": figure.unit}
+    return found
+
+
+def _cost_row(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> list[str]:
+    """The row of `cost`; empty: an arm has none."""
+    from hpcbench import number_format as form
+
+    if a is None or b is None:
+        return []
+    alike = a["value"] and a["unit"] == b["unit"]
+    ratio = f"× {form.value(b['value'] / a['value'])}" if alike else "–"
+    return [
+        "  cost",
+        *(f"{form.figure(one['value'])} {one['unit']}" for one in (a, b)),
+        ratio,
+        "",
+        "",
+    ]
 
 
 def _document_rows(

@@ -126,7 +126,10 @@ def host_folder(locked: Sequence[Locked], cache: Path, say: Say = lambda line: N
     editable = [one.editable for one in locked if one.editable is not None]
     names = ", ".join(one.name for one in locked)
     return folder_for_host(
-        cache, requirements, editable, lambda: say(f"installing {names}, with dependencies")
+        cache,
+        requirements,
+        editable,
+        lambda: say(f"installing what this Python lacks of {names}, with dependencies"),
     )
 
 

@@ -20,6 +20,7 @@ from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.experiment.view.evaluated import Figure, Memory, Speed, Trajectories
 from hpcbench.experiment.view.readings import GpuUse, readings
 from hpcbench.experiment.view.scores import Place, rows_of
+from hpcbench.metrics.resources import Cost
 from hpcbench.schema.agent import READER
 from hpcbench.schema.definitions import Model, Prices
 from hpcbench.schema.plan import ResolvedRunTask
@@ -57,6 +58,12 @@ def _with_figures(
 ) -> Scored:
     run = _Run(experiment, scored.run_task, speed, scored.place, monitors)
     return replace(scored, figures={name: run.figure(one) for name, one in scored.of_run.items()})
+
+
+def cost_of(experiment: Experiment, run_task: ResolvedRunTask, speed: Speed) -> RunFigure:
+    """The metric `cost` of an evaluated run task, whether or not its plan names it."""
+    place = Place(experiment.scores_dir, run_task.name)
+    return _Run(experiment, run_task, speed, place, _Monitors(experiment)).figure(Cost())
 
 
 @dataclass
