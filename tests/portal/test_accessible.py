@@ -189,7 +189,7 @@ def test_axe_finds_nothing_wrong_with_pages_that_wait_or_fail(
     one = f"/e/{first}/t/{made[0].resolved.run_tasks[0].name}"
     addresses = [
         "/", f"/e/{first}", one, f"{one}/samples", f"/compare?runs={first}&runs={made[1].id}",
-        "/regressions", "/metrics", "/plans", "/plans/some", "/cluster", "/settings",
+        "/regressions", "/metrics", "/stored/none", "/plans", "/plans/some", "/cluster", "/settings",
     ]  # fmt: skip
     with tab(browser, running, watch, reduced_motion="reduce") as (_, page):
         page.route("**/api/v1/**", answer)
