@@ -372,7 +372,7 @@ class Experiment:
                 raise UserError(Problem(unknown("run task", name, known)))
 
     @cached_property
-    def manifest(self) -> dict[str, object]:
+    def manifest(self) -> Mapping[str, object]:
         """The manifest, as submit wrote it."""
         data = read_json(self.manifest_file)
         assert isinstance(data, dict)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in json.decoder, not in stubs
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from hpcbench.files.atomic import unless_stale
 
@@ -55,6 +55,18 @@ class Places:
         """Place of a part; None: there is none of that name."""
         number = self.numbers.get(name)
         return None if number is None else (self.bounds[2 * number], self.bounds[2 * number + 1])
+
+    def to_json(self) -> bytes:
+        """As JSON, for an index."""
+        names, bounds = list(self.numbers), list(self.bounds)
+        return to_json([self.identity, self.whole, names, bounds])
+
+    @classmethod
+    def of_json(cls, text: str | bytes) -> Places:
+        """The places that `to_json` wrote."""
+        identity, whole, names, bounds = from_json(text)
+        members = {name: (start, stop) for name, (start, stop) in whole.items()}
+        return cls(tuple(identity), members, _numbered(tuple(names)), array("Q", bounds))
 
 
 def locate(
@@ -119,6 +131,32 @@ def read(path: Path, places: Places, wanted: Sequence[Place]) -> list[Any]:
             return [from_json(os.pread(descriptor, stop - start, start)) for start, stop in wanted]
 
     return unless_stale(values)
+
+
+class Members(Mapping[str, Any]):
+    """The members of a file's object; each is read when it is first asked for.
+
+    Args:
+        path: the file.
+        places: its places.
+
+    Every look raises what `read` raises.
+    """
+
+    def __init__(self, path: Path, places: Places) -> None:
+        self._path, self._places = path, places
+        self._read: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._read:
+            (self._read[name],) = read(self._path, self._places, [self._places.whole[name]])
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places.whole)
+
+    def __len__(self) -> int:
+        return len(self._places.whole)
 
 
 def _all(path: Path, most: int) -> tuple[bytes, tuple[int, int, int]]:

@@ -20,7 +20,9 @@ from hpcbench.experiment.view import evaluated
 from hpcbench.experiment.view import usage as view_usage
 from hpcbench.experiment.view.as_written import manifest_data, plan_data, summary_of, verdict_data
 from hpcbench.experiment.view.evaluated import Latency, Scores, Speed
+from hpcbench.files.json_places import Places
 from hpcbench.metrics.resources import unit_of
+from hpcbench.portal.file_places import located
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.index.scores import mean
 from hpcbench.portal.index.text_keys import clean
@@ -92,6 +94,8 @@ class Results:
     """Run task → its scores."""
     speeds: Mapping[str, Speed] = field(default_factory=dict)
     """Run task → its speed."""
+    files: Mapping[str, Places] = field(default_factory=dict)
+    """Name of a large file → where the run tasks are in it."""
 
 
 def stamp_of(experiment: Experiment) -> str:
@@ -164,8 +168,8 @@ def planned(experiment: Experiment) -> Planned:
 
 
 def results(experiment: Experiment) -> Results:
-    """Results of an experiment's evaluation."""
-    return Results(evaluated.scores(experiment), evaluated.speeds(experiment))
+    """Results of an experiment's evaluation, and where its run tasks are in its large files."""
+    return Results(evaluated.scores(experiment), evaluated.speeds(experiment), located(experiment))
 
 
 def account(experiment: Experiment) -> Account:
@@ -233,7 +237,7 @@ def entry(
         verdict=_word(written.verdict),
         baselines=tuple(baselines),
     )
-    return Entry(whole, rows, written, stamp)
+    return Entry(whole, rows, written, stamp, found.files)
 
 
 def unreadable(experiment: Experiment, stamp: str, baselines: Sequence[str] = ()) -> Entry:

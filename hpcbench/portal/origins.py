@@ -120,6 +120,8 @@ def whole_configuration(experiment: Seen) -> WholeConfiguration:
     """
     try:
         places = experiment.places
+        if places is None:
+            raise ValueError("it cannot be read")
         names = list(places.numbers)
         resolved = plan_part(experiment, names[:RUN_TASKS], places)
         shown = {one["task"]["name"]: without_secrets(one) for one in resolved["run_tasks"]}

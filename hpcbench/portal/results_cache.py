@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.as_written import manifest_data, plan_of_one, plan_places
+from hpcbench.experiment.view.as_written import manifest_data, plan_of_one
 from hpcbench.experiment.view.evaluated import (
     Metrics,
     Performance,
@@ -26,12 +26,12 @@ from hpcbench.experiment.view.evaluated import (
     performance_of,
     scores_of,
     speed_of,
-    table_places,
 )
 from hpcbench.experiment.view.usage import Usage, written_usage
-from hpcbench.files.json_places import Places
+from hpcbench.files.json_places import Members, Places
 from hpcbench.portal.context import Portal, experiment_of
 from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.file_places import FilePlaces
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.schema.plan import ResolvedPlan
 
@@ -42,16 +42,13 @@ PARTS_BYTES = 256 << 10
 """The same for parts of one run task."""
 
 EXPERIMENTS = 32
-"""Experiments that are kept: 0.4 MB each with a hundred run tasks."""
+"""Experiments that are kept: 0.2 MB each with a hundred run tasks."""
 
 PLANS = 4
 """Whole plans that are kept: a plan of a hundred run tasks takes 2 MB."""
 
 ALONE = 48
 """Plans of a single run task that are kept."""
-
-PLACES = 50_000
-"""Parts of files whose places are kept, 16 bytes each: with them, reading one run task parses no other."""
 
 WholeT = TypeVar("WholeT", Metrics, Performance)
 PartT = TypeVar("PartT", Scores, Speed)
@@ -71,13 +68,9 @@ def _parts() -> Kept[PartT | None]:
     return Kept(PARTS_BYTES, lambda part: len(to_json(part)))
 
 
-def _places() -> Kept[Places | None]:
-    return Kept(PLACES, lambda places: len(places) + 10 if places is not None else 1)
-
-
 @dataclass(frozen=True)
 class _Plans:
-    places: Kept[Places] = field(default_factory=lambda: Kept(PLACES, len))
+    places: FilePlaces = field(default_factory=FilePlaces)
     whole: Kept[ResolvedPlan] = field(default_factory=lambda: Kept(PLANS))
     alone: Kept[ResolvedPlan] = field(default_factory=lambda: Kept(ALONE))
 
@@ -99,9 +92,10 @@ class Seen(Experiment):
             return frozenset(cut.run_task for cut in self.work.cuts)
 
     @cached_property
-    def manifest(self) -> dict[str, object]:
-        """The manifest, as submit wrote it; pydantic parses JSON in half the time."""
-        return manifest_data(self)
+    def manifest(self) -> Mapping[str, object]:
+        """The manifest, as submit wrote it; most of it is for other readers than pages."""
+        places = self._plans.places.of(self, self.manifest_file)
+        return manifest_data(self) if places is None else Members(self.manifest_file, places)
 
     @property
     def resolved(self) -> ResolvedPlan:
@@ -127,14 +121,9 @@ class Seen(Experiment):
             )
 
     @property
-    def places(self) -> Places:
-        """Where the run tasks are in the resolved plan.
-
-        Raises:
-            OSError, ValueError: it cannot be read.
-        """
-        path = self.resolved_file
-        return self._plans.places.of(path, stamp_of(path), lambda: plan_places(self))
+    def places(self) -> Places | None:
+        """Where the run tasks are in the resolved plan; None: it cannot be read."""
+        return self._plans.places.of(self, self.resolved_file)
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -158,7 +147,6 @@ class Results:
 
     _experiments: Kept[Seen] = field(default_factory=lambda: Kept(EXPERIMENTS))
     _plans: _Plans = field(default_factory=_Plans)
-    _places: Kept[Places | None] = field(default_factory=_places)
     _scores: Kept[Scores | None] = field(default_factory=_parts)
     _speeds: Kept[Speed | None] = field(default_factory=_parts)
     _usages: Kept[Usage | None] = field(default_factory=lambda: Kept(EXPERIMENTS))
@@ -193,21 +181,19 @@ class Results:
     ) -> tuple[Scores | None, Speed | None]:
         """Contents of `metrics.json` and `performance.json` about one run task; None where there are none."""
         metrics, performance = experiment.metrics_file, experiment.performance_file
+        places = self._plans.places
         return (
             self._scores.of(
                 (metrics, run_task),
                 stamp_of(metrics),
-                lambda: scores_of(experiment, run_task, self._tables(metrics)),
+                lambda: scores_of(experiment, run_task, places.of(experiment, metrics)),
             ),
             self._speeds.of(
                 (performance, run_task),
                 stamp_of(performance),
-                lambda: speed_of(experiment, run_task, self._tables(performance)),
+                lambda: speed_of(experiment, run_task, places.of(experiment, performance)),
             ),
         )
-
-    def _tables(self, path: Path) -> Places | None:
-        return self._places.of(path, stamp_of(path), lambda: table_places(path))
 
 
 def _whole(
@@ -232,6 +218,8 @@ def _readable(read: Callable[[Experiment], WholeT], experiment: Experiment) -> W
 
 def results_of(portal: Portal) -> Results:
     """The portal's reader."""
-    found = portal.extra.setdefault("results", Results())
+    found = portal.extra.get("results")
+    if found is None:
+        found = portal.extra.setdefault("results", Results(_plans=_Plans(FilePlaces(portal.index))))
     assert isinstance(found, Results)
     return found

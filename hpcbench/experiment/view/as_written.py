@@ -43,6 +43,11 @@ def verdict_data(experiment: Experiment) -> dict[str, Any]:
     return json_object(experiment.verdict_file)
 
 
+def manifest_places(experiment: Experiment) -> Places:
+    """Where the members of the manifest are; raises as `plan_data`."""
+    return locate(experiment.manifest_file, within="", most=LARGEST)
+
+
 def plan_places(experiment: Experiment) -> Places:
     """Where the run tasks are in the resolved plan; raises as `plan_data`."""
     return locate(

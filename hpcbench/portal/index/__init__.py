@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from hpcbench.files.json_places import Places
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import (
@@ -136,6 +137,8 @@ class Entry:
     """Facts written after its end."""
     stamp: str
     """Stamp of its files; while the stamp is the same, the entry is valid. Empty: the experiment runs."""
+    files: Mapping[str, Places] = field(default_factory=dict)
+    """Name of a large file → where the run tasks are in it."""
 
 
 class Index(Protocol):
@@ -196,6 +199,10 @@ class Index(Protocol):
 
     def search(self, text: str, limit: int = 20) -> tuple[Hit, ...]:
         """Names that begin with a text, or have words that begin with its words; the best hits first."""
+        ...
+
+    def places(self, experiment: str, file: str) -> Places | None:
+        """Where run tasks are in a file of an experiment, as of its entry; None: not in the index."""
         ...
 
     def known(self, experiment: str) -> Known | None:

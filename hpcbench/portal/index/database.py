@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from sqlalchemy import Connection, Select, and_, bindparam, select
 
+from hpcbench.files.json_places import Places
 from hpcbench.portal.index import (
     Account,
     Entry,
@@ -34,6 +35,7 @@ from hpcbench.portal.index.queries import (
 )
 from hpcbench.portal.index.schema import (
     EXPERIMENTS,
+    FILES,
     HOMES,
     KNOWN,
     RUN_TASKS,
@@ -62,7 +64,7 @@ ENTRIES_AT_ONCE = 20
 """Entries in one transaction; other writers of the home wait for its end."""
 
 
-_own, _task, _kept = EXPERIMENTS.c, RUN_TASKS.c, KNOWN.c
+_own, _task, _kept, _file = EXPERIMENTS.c, RUN_TASKS.c, KNOWN.c, FILES.c
 _of_home = EXPERIMENTS.c.home == bindparam("home"), EXPERIMENTS.c.id == bindparam("experiment")
 _of_task = RUN_TASKS.c.home == bindparam("home"), RUN_TASKS.c.experiment == bindparam("experiment")
 
@@ -72,6 +74,10 @@ _EXPERIMENT = select(_own.body).where(*_of_home)
 _ACCOUNT = select(_own.account).where(*_of_home)
 _RUN_TASK = select(_task.body).where(*_of_task, _task.name == bindparam("name"))
 _MATRIX = select(_task.body).where(*_of_task).order_by(_task.place).limit(MATRIX_MOST)
+_PLACES = select(_file.body).where(
+    _file.home == bindparam("home"), _file.experiment == bindparam("experiment"),
+    _file.name == bindparam("name"),
+)  # fmt: skip
 _KNOWN_OF = select(_kept.body).where(
     *_of_home,
     _own.home == _kept.home, _own.id == _kept.experiment, _own.stamp == _kept.stamp,
@@ -205,6 +211,11 @@ class DatabaseIndex:
         return self._store.read(
             lambda connection: palette.search(connection, self._home, text, limit)
         )
+
+    def places(self, experiment: str, file: str) -> Places | None:
+        """See `Index`."""
+        body = self._one(_PLACES, experiment=experiment, name=file)
+        return None if body is None else Places.of_json(body)
 
     def known(self, experiment: str) -> Known | None:
         """See `Index`."""

@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
 )
 
-VERSION = 5
+VERSION = 6
 """Version of the tables; an index of another version stays, or is built again if it is in the way."""
 
 SCHEMA = f"hpcbench_portal_{VERSION}"
@@ -117,6 +117,16 @@ SCORES = Table(
     Column("body", _TEXT, nullable=False),
 )
 """Values of experiments by dataset and metric; `place` is 0 for a run task's leading metric, then 1 …"""
+
+FILES = Table(
+    "files",
+    METADATA,
+    Column("home", _TEXT, primary_key=True),
+    Column("experiment", _TEXT, primary_key=True),
+    Column("name", _TEXT, primary_key=True),
+    Column("body", _TEXT, nullable=False),
+)
+"""Where run tasks are in an experiment's large files: a page of one run task reads only its parts."""
 
 KNOWN = Table(
     "known",

@@ -14,6 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.index.schema import (
     EXPERIMENTS,
+    FILES,
     KNOWN,
     MEMBERS,
     RUN_TASKS,
@@ -38,6 +39,7 @@ class _Wanted:
     run_tasks: dict[str, dict[str, Any]]
     members: set[tuple[str, str]]
     scores: dict[tuple[str, str], dict[str, Any]]
+    files: dict[str, str]
 
 
 def put(connection: Connection, version: int, *, home: str, entries: Iterable[Entry]) -> bool:
@@ -53,7 +55,7 @@ def remove(connection: Connection, _: int, *, home: str, experiments: Sequence[s
     gone = 0
     for begin in range(0, len(experiments), AT_ONCE):
         some = experiments[begin : begin + AT_ONCE]
-        for table in (RUN_TASKS, MEMBERS, SCORES, KNOWN):
+        for table in (RUN_TASKS, MEMBERS, SCORES, FILES, KNOWN):
             connection.execute(
                 delete(table).where(table.c.home == home, table.c.experiment.in_(some))
             )
@@ -84,6 +86,7 @@ def _put(connection: Connection, home: str, wanted: _Wanted) -> bool:
     moved = _put_run_tasks(connection, home, row["id"], wanted.run_tasks)
     now = (row["body"], row["account"], row["stamp"])
     rescored = _put_scores(connection, home, row["id"], wanted.scores)
+    rescored |= _put_files(connection, home, row["id"], wanted.files)
     if before is not None and not moved and not rescored and tuple(before) == now:
         return False
     if before is None:
@@ -132,6 +135,23 @@ def _put_scores(
     connection.execute(delete(SCORES).where(here))
     if wanted:
         connection.execute(SCORES.insert(), [wanted[key] for key in sorted(wanted)])
+    return True
+
+
+def _put_files(
+    connection: Connection, home: str, experiment: str, wanted: Mapping[str, str]
+) -> bool:
+    """Write places in files that have changed; returns whether any had."""
+    own = FILES.c
+    here = (own.home == home) & (own.experiment == experiment)
+    rows = connection.execute(select(own.name, own.body).where(here))
+    if {name: body for name, body in rows} == wanted:
+        return False
+    connection.execute(delete(FILES).where(here))
+    if wanted:
+        given = {"home": home, "experiment": experiment}
+        new = [{**given, "name": name, "body": wanted[name]} for name in sorted(wanted)]
+        connection.execute(FILES.insert(), new)
     return True
 
 
@@ -196,7 +216,8 @@ def _wanted(home: str, entry: Entry, version: int) -> _Wanted:
         }
         for place, one in by_dataset(entry.run_tasks)
     }  # fmt: skip
-    return _Wanted(experiment, run_tasks, members, scores)
+    files = {name: places.to_json().decode() for name, places in entry.files.items()}
+    return _Wanted(experiment, run_tasks, members, scores, files)
 
 
 def _run_task(home: str, place: int, row: RunTaskRow) -> dict[str, Any]:

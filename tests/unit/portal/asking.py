@@ -54,6 +54,9 @@ class NoIndex:
         """The row, if there is one."""
         return self.row
 
+    def places(self, experiment: str, file: str) -> None:
+        """No places."""
+
 
 def portal_over(folder: Path) -> Portal:
     """A portal of the experiments in a folder; marks are kept beside them."""

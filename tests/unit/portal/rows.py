@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hpcbench.files.json_places import Places
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, Score, Usage
 
@@ -27,6 +28,7 @@ def entry(
     identity: str = "e1",
     run_tasks: Sequence[RunTaskRow] | None = None,
     stamp: str = "[]",
+    files: Mapping[str, Places] | None = None,
     **more: Any,
 ) -> Entry:
     """An experiment that is done, with one run task unless others are given."""
@@ -38,4 +40,5 @@ def entry(
         "run_tasks": len(tasks), "tasks_by_state": {"done": len(tasks)},
         "samples": sum(one.samples for one in tasks), "answered": sum(one.answered for one in tasks), **more,
     }  # fmt: skip
-    return Entry(ExperimentRow(id=identity, **values), tasks, Account(Usage(gpu_hours=1.0)), stamp)
+    row, account = ExperimentRow(id=identity, **values), Account(Usage(gpu_hours=1.0))
+    return Entry(row, tasks, account, stamp, files or {})

@@ -133,7 +133,9 @@ def test_an_engine_in_an_image_can_be_started_by_hand(tmp_path: Path) -> None:
     here = answered(tmp_path, {"a": right(4, 1.0)})
     _worked(here)
     environment = {"kind": "apptainer", "path": "/cache/a b.sif", "packages": "/cache/p.sqsh"}
-    here.manifest["environments"] = {"": environment}
+    manifest = {**here.manifest, "environments": {"": environment}}
+    write_json(here.manifest_file, manifest)
+    here = Experiment(here.path)
     found = commands(here, here.resolved.run_task("a"), list(worker_runs(here)))
     (line,) = [one.text for one in found if one.title.startswith("The same command in its image")]
     words = shlex.split(line)
