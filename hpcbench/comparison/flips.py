@@ -81,7 +81,7 @@ def changes_of(samples: SamplePairs, metric: str, counting: Counting = "zero") -
     """
     import numpy
 
-    found = samples.metric(metric, counting)
+    found = samples.metric(metric, counting, comparable=False)
     gains = found.gains
     one, other = found.values
     worst, best = _bounds(found.kind)

@@ -42,6 +42,12 @@ _NEEDED = {"sample", "document", "outcome", "answer", "reason", "invalid", "refe
 """Columns of scores that a comparison reads."""
 
 
+_OF_VALUES = (
+    "value", "fault", "counted_zero", "counted_exclude", "numerator", "denominator", "counts",
+)  # fmt: skip
+"""Columns of `read_parts` that values and gains need."""
+
+
 # --- run tasks -----------------------------------------------------------------------------------------
 
 
@@ -205,12 +211,21 @@ class SamplePairs:
                     return both
         return None
 
-    def metric(self, name: str, counting: Counting = "zero") -> MetricPairs:
-        """One metric's values of each sample, in both."""
+    def metric(
+        self, name: str, counting: Counting = "zero", *, comparable: bool = True
+    ) -> MetricPairs:
+        """One metric's values of each sample, in both.
+
+        Args:
+            name: the metric.
+            counting: how answers without a value count.
+            comparable: False: only for values and gains; then its frames lack what `compare` and `identical`
+                need.
+        """
         kind = self.baseline.metrics[name]
         frames, counted, values, counts = [], [], [], []
         for runs, rows in zip(self.sides, self.rows, strict=True):
-            frame = _parts_of_runs(runs, name, counting)
+            frame = _parts_of_runs(runs, name, counting, _OF_VALUES if not comparable else None)
             counted.append(int(frame[f"counted_{counting}"].sum()))
             if len(rows) < frame.height or (rows[1:] < rows[:-1]).any():
                 frame = frame[rows]
@@ -456,14 +471,16 @@ def _parts_of(kind: Any, frame: Any, row: int) -> Any:
     return Parts(frame["numerator"][row] or 0.0, frame["denominator"][row] or 0.0)
 
 
-def _parts_of_runs(runs: Sequence[Scored], metric: str, counting: Counting) -> Any:
+def _parts_of_runs(
+    runs: Sequence[Scored], metric: str, counting: Counting, only: Sequence[str] | None
+) -> Any:
     """As `read_parts`; with several runs each sample once, with its mean over the runs in which it counts."""
     import numpy
     import polars
 
+    if len(runs) == 1:
+        return read_parts(runs[0], metric, only=only)
     frames = [read_parts(one, metric) for one in runs]
-    if len(frames) == 1:
-        return frames[0]
     kind, counted = runs[0].metrics[metric], f"counted_{counting}"
     whole = polars.concat(
         [frame.with_columns(value=polars.Series(_values(kind, frame))) for frame in frames],

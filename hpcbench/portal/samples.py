@@ -449,10 +449,11 @@ def facets_of(sheet: Sheet, chosen: Chosen) -> tuple[Facet, ...]:
 
 def counted(field: str, column: Any) -> Facet:
     """Number of samples with each value, without samples that have none."""
-    counts = column.drop_nulls().value_counts(name="count").sort(
-        ["count", column.name], descending=[True, False]
-    )  # fmt: skip
-    rows = counts.head(MOST_COUNTS).rows()
+    counts = column.drop_nulls().value_counts(name="count")
+    if counts.height > MOST_COUNTS:
+        counts = counts.sort(["count", column.name], descending=[True, False]).head(MOST_COUNTS)
+    # A query of polars takes longer than this sort of a few rows.
+    rows = sorted(counts.iter_rows(), key=lambda row: (-row[1], row[0]))
     return Facet(field=field, counts=tuple((str(value), int(count)) for value, count in rows))
 
 
