@@ -5,6 +5,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+Point = tuple[float, float]
+"""Time and value."""
+
 LIMIT = 600
 """Most points of a series."""
 
@@ -25,25 +28,31 @@ class Thinned:
         """Times and values of all points, while they are few; tuples would take six times the memory."""
         self._stretches: list[_Stretch] = []
         self._length = 1
-        self._newest: tuple[float, float] | None = None
+        self._newest: Point | None = None
         self._count, self._sum = 0, 0.0
 
     def add(self, time: float, value: float) -> None:
         """Append a value; times may repeat or go back, and stay unchanged."""
-        self._newest = point = (time, value)
-        self._count += 1
-        self._sum += value
-        if (few := self._few) is not None:
-            if self._count <= self._limit:
-                few[0].append(time)
-                few[1].append(value)
-                return
-            self._few = None
-            for one in zip(*few, strict=True):
-                self._stretch(one)
-        self._stretch(point)
+        self.extend([(time, value)])
 
-    def _stretch(self, point: tuple[float, float]) -> None:
+    def extend(self, points: Sequence[Point]) -> None:
+        """Append values, as `add` does."""
+        if not points:
+            return
+        times, values = zip(*points, strict=True)
+        self._newest = points[-1]
+        self._count += len(points)
+        self._sum += sum(values)
+        if (few := self._few) is not None:
+            few[0].extend(times)
+            few[1].extend(values)
+            if self._count <= self._limit:
+                return
+            self._few, points = None, list(zip(*few, strict=True))
+        for point in points:
+            self._stretch(point)
+
+    def _stretch(self, point: Point) -> None:
         last = self._stretches[-1] if self._stretches else None
         if last is not None and last.count < self._length:
             last.take(point)
@@ -103,13 +112,13 @@ class Thinned:
 class _Stretch:
     __slots__ = ("count", "high", "low", "swapped")
 
-    def __init__(self, point: tuple[float, float]) -> None:
+    def __init__(self, point: Point) -> None:
         self.low = self.high = point
         self.count = 1
         self.swapped = False
         """Whether the greatest value came before the least."""
 
-    def take(self, point: tuple[float, float]) -> None:
+    def take(self, point: Point) -> None:
         self.count += 1
         if point[1] < self.low[1]:
             self.low, self.swapped = point, True
@@ -124,7 +133,7 @@ class _Stretch:
         whole.count = self.count + later.count
         return whole
 
-    def points(self) -> Sequence[tuple[float, float]]:
+    def points(self) -> Sequence[Point]:
         if self.low == self.high:
             return (self.low,)
         return (self.high, self.low) if self.swapped else (self.low, self.high)

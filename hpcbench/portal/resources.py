@@ -122,11 +122,13 @@ _strips_kept: Kept[Strip] = Kept(8_000, lambda strip: len(strip.times))
 
 
 def _strip(stem: str, series: Series, limit: float | None, since: float | None) -> Strip:
+    import numpy
+
     times, values = series.points.points(since)
     what: Any = series.what
     return Strip(
         what=what, worker=stem, device=series.device, unit=UNITS[what], limit=limit, times=times,
-        values=tuple(round(value, 4) for value in values),
+        values=tuple(numpy.round(values, 4).tolist()),
     )  # fmt: skip
 
 
