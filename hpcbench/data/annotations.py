@@ -26,6 +26,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic_core import from_json
+
 from hpcbench.data.sheets import read_sheet
 from hpcbench.data.tree import Tree
 from hpcbench.errors import EnvironmentFault, Problem, UserError
@@ -626,7 +628,7 @@ def _read_jsonl(text: str, path: Path, how: How) -> Iterator[tuple[int, Record |
             yield number, problem
             continue
         try:
-            record = json.loads(line)
+            record = _loaded(line)
         except (ValueError, RecursionError) as error:
             yield number, not_json(error, path, number)
             continue
@@ -634,6 +636,16 @@ def _read_jsonl(text: str, path: Path, how: How) -> Iterator[tuple[int, Record |
             yield number, record
         else:
             yield number, Problem("not a JSON object", str(path), number)
+
+
+def _loaded(line: str) -> Any:
+    """The value of a line; rows share their keys and short texts, which takes half the time and memory."""
+    try:
+        return from_json(line)
+    except ValueError:
+        return json.loads(
+            line
+        )  # it takes halves of surrogate pairs, and says what is wrong in words of ours
 
 
 def _read_json(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | Problem]]:
