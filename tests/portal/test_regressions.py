@@ -15,13 +15,15 @@ from tests.portal.browsing import Watch, portal_of
 VALUES = (1.00, 0.60, 0.33, 0.96)
 
 
-def ran(home: Path, at: datetime.datetime, value: float, run_task: str = "invoices") -> None:
+def ran(
+    home: Path, at: datetime.datetime, value: float, run_task: str = "invoices", name: str = "anls"
+) -> None:
     """One finished experiment in the history."""
     experiment = f"{at:%Y%m%d-%H%M}-nightly-aaaa"
     row = {
         "experiment": experiment, "plan": "nightly", "created": at.timestamp(),
         "state": "done", "run_task": run_task, "model": "m", "dataset": "d", "prompt": "p",
-        "kind": "quality", "name": "anls", "value": value, "low": None,
+        "kind": "quality", "name": name, "value": value, "low": None,
         "high": None, "n": 10, "higher_is_better": True, "signature": "s", "hpcbench": "0",
         "recorded": at.timestamp(),
     }  # fmt: skip
@@ -71,6 +73,21 @@ def test_a_shade_says_how_far_a_run_is_from_the_first_of_its_row(
         expect(cells(page)).to_have_text(["0", "−40", "−67", "−4.0"])
         steps = [cells(page).nth(at).get_attribute("data-step") for at in range(4)]
         assert steps == ["0", "-3", "-3", "-2"]
+
+
+def test_names_of_one_family_differ_on_a_phone(
+    browser: Browser, plans: Path, tmp_path: Path
+) -> None:
+    home, now = tmp_path / "home", datetime.datetime.now()
+    for days in (2, 3):  # a trend has two runs
+        for name in ("kie_f1_macro", "kie_f1_micro"):
+            ran(home, now - datetime.timedelta(days=days), 0.5, f"kie-{name[-5:]}", name)
+    with portal_of(browser, home, plans, tmp_path / "its") as (page, watch):
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.goto(f"{watch.origin}/#/regressions")
+        names = page.get_by_test_id("heat").locator("th strong")
+        expect(names).to_have_count(2)
+        assert names.evaluate_all("all => all.every((one) => one.scrollWidth <= one.clientWidth)")
 
 
 def test_an_empty_page_offers_commands_that_exist(page: Page, watch: Watch) -> None:

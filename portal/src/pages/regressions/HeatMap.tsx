@@ -1,7 +1,7 @@
 import type { CSSProperties, MouseEvent } from "react";
 
 import type { Regression, TrendPoint, TrendRow } from "../../api/schema";
-import { Icon } from "../../ui";
+import { Cut, Icon } from "../../ui";
 import { moment } from "../../ui/format";
 import { join } from "../../ui/join";
 import { type Cell, cellsOf, type Column, shown } from "./heat";
@@ -96,7 +96,9 @@ function HeatRow({ row, columns, now, chosen, onOpen }: RowProps) {
             {alarm && <Icon name="down" size={13} label="at a worse level" />}
             {muted && <Icon name="check" size={13} label="acknowledged" />}
             <strong>{row.name}</strong>
-            <span className={styles["of"]}>{row.run_task}</span>
+            <span className={styles["of"]}>
+              <Cut text={row.run_task} />
+            </span>
           </span>
           <span className={styles["second"]}>
             {row.plan} · {row.model}
