@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(1200)]
 DEMO = Path(__file__).parents[2] / "examples/demo/data/vqa.jsonl"
 
 WATCHER = """
-import os, pathlib, socket, sys
+import json, os, pathlib, socket, sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,6 +44,7 @@ class Watcher:
     bounds: ClassVar[tuple] = (0.0, 1.0)
     home: str = ""
     port: int = 0
+    together: str = ""
 
     def score(self, prediction, references):
         asked = pathlib.Path(sys.argv[1])
@@ -54,6 +55,9 @@ class Watcher:
             "no network": _refused(lambda: socket.create_connection(("127.0.0.1", self.port), 2)),
             "no home": not os.path.exists(self.home),
             "no variables": "MY_TOKEN" not in os.environ,
+            "metrics of its image, and no others":
+                [one["name"] for one in json.loads((asked / "metrics.json").read_text())["metrics"]]
+                == self.together.split(","),
         }
         wrong = [name for name, well in found.items() if not well]
         if wrong:
@@ -106,11 +110,13 @@ def scorer(slurm_user: User, image: str) -> User:
         "source": {"type": "local", "path": str(folder), "editable": False},
     })  # fmt: skip
     port = int(image.removeprefix("docker://").partition("/")[0].rpartition(":")[2])
+    sees = {"home": str(user.home), "port": port, "together": "anls_there,watcher"}
+    (sif,) = user.json("images", "build", image)
     for name, fields in {
-        "watcher": {"plugin": "watcher", "options": {"home": str(user.home), "port": port}},
+        "watcher": {"plugin": "watcher", "options": sees},
         "broken": {"plugin": "broken"},
         "anls_there": {"plugin": "anls"},
-        "bleu_there": {"plugin": "bleu"},
+        "bleu_there": {"plugin": "bleu", "image": sif["path"]},  # the same Python, by another image
     }.items():
         user.write(f"metrics/{name}.yaml", {"name": name, "image": image, **fields})
     return user
@@ -122,7 +128,8 @@ def score(user: User, *metrics: str) -> Any:
     return user.hpcbench(*words, "--json")
 
 
-def test_the_demo_is_scored_in_a_sif_as_on_the_host_without_a_network(scorer: User) -> None:
+def test_the_demo_is_scored_in_two_images_as_on_the_host_without_a_network(scorer: User) -> None:
+    """A container an image; each sees its own metrics, and the answers read-only."""
     done = score(scorer, "anls", "anls_there", "bleu", "bleu_there", "watcher")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
