@@ -36,6 +36,13 @@ def test_what_deceives_is_written_out(text: str, shown: str) -> None:
     assert shown in markdown.escaped(text)
 
 
+def test_a_report_moves_no_cursor_of_a_terminal() -> None:
+    shown = "⟨U+001B⟩[2Jgone⟨U+0007⟩ \tand\n⟨U+009B⟩31m"
+    assert (
+        visible("\x1b[2Jgone\a \tand\n\x9b31m") == finalize("\x1b[2Jgone\a \tand\n\x9b31m") == shown
+    )
+
+
 @pytest.mark.parametrize(
     "text",
     [

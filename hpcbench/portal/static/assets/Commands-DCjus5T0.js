@@ -1,1 +1,0 @@
-import{N as e}from"./ui-C0OjVbEf.js";import{n as t}from"./title-C_LvJxzD.js";import{n}from"./jsx-runtime-B_3_h1KO.js";function r({commands:r}){return n(`div`,{className:t.stack,children:r.map(t=>n(e,{title:t.title,text:t.text},t.title+t.text))})}export{r as t};

@@ -1,0 +1,1 @@
+import{N as e}from"./ui-DtNUt-H5.js";import{n as t}from"./title-zURcKDwX.js";import{n}from"./jsx-runtime-CUtQeAhi.js";function r({commands:r}){return n(`div`,{className:t.stack,children:r.map(t=>n(e,{title:t.title,text:t.text},t.title+t.text))})}export{r as t};

@@ -1,0 +1,1 @@
+import"./ui-DtNUt-H5.js";

@@ -1,1 +1,0 @@
-import"./ui-C0OjVbEf.js";
