@@ -29,7 +29,7 @@ export default function StoredPage() {
             facts={[
               { label: "State", value: <StateChip state={found.status} />, note: found.reason },
               { label: "Owner", value: found.owner, note: found.home },
-              { label: "Submitted", value: typeof found.created === "number" ? <Moment time={found.created} /> : "–", note: `hpcbench ${found.hpcbench}` },
+              { label: "Submitted", value: typeof found.created === "number" ? <Moment time={found.created} /> : "–", note: `by version ${found.hpcbench}` },
               { label: "In the database", value: typeof found.synced === "number" ? <Moment time={found.synced} /> : "not all of its rows", note: "Images and prompts are in its home alone" },
             ]}
           />
