@@ -185,6 +185,12 @@ def save_images(arguments: argparse.Namespace) -> int:
         show_line(f"writing {out}")
         save(chosen, out, beside, wheels)
         count = sum(len(list(place.glob("*.whl"))) for place in wheels.values())
+    for image in chosen:
+        if image.probe is None:
+            say(
+                f"warning: {image.name[:12]} goes without the wrapper's packages: its Python never ran "
+                "here; `hpcbench images build` tries it"
+            )
     beside_them = f" with {count} Python packages of the wrapper" if count else ""
     say(f"{many(len(chosen), 'image')}{beside_them}, {size_text(out.stat().st_size)}")
     if beside is not None:

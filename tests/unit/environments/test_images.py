@@ -259,6 +259,15 @@ def test_a_label_that_is_not_there_is_no_damage_where_the_bytes_are_known(cache:
     assert unknown.damage(lambda path: None) == f"its label is None, not sha256:{'a' * 64}"
 
 
+def test_an_image_whose_python_never_ran_here_is_named_when_it_is_saved(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    an_image(cache, "a").path.with_suffix(".probe.json").unlink()
+    assert main(("images", "save", "aaaa", "--out", str(tmp_path / "bundle.tar"))) == 0
+    warned = capsys.readouterr().err
+    assert "warning: aaaaaaaaaaaa goes without the wrapper's packages" in warned
+
+
 def test_packages_beside_an_image_are_restored_only_as_they_were_saved(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
