@@ -49,7 +49,7 @@ KEY = "tell-tale-key-of-the-wrapper"
 def test_a_plan_becomes_arrays_answers_scores_and_a_report(
     slurm_user: User, image: str, tmp_path: Path
 ) -> None:
-    """The last job scores, in the image, on the site's CPU partition."""
+    """The last job scores, in two images, on the site's CPU partition."""
     user = slurm_user
     user.environment["HF_TOKEN"] = SECRET
     _make_keys_known(user)
@@ -57,9 +57,12 @@ def test_a_plan_becomes_arrays_answers_scores_and_a_report(
     site = yaml.safe_load(profile.read_text())
     site["slurm"]["cpu_partition"] = "low"
     profile.write_text(yaml.safe_dump(site))
+    (sif,) = user.json("images", "build", image)
+    user.write("metrics/anls_elsewhere.yaml",
+               {"name": "anls_elsewhere", "plugin": "anls", "image": sif["path"]})  # fmt: skip
+    vqa = {**VQA, "limit": 48, "metrics": ["anls", "exact_match", "anls_elsewhere"]}
     plan = user.plan(
-        "spine", [{**VQA, "limit": 48}, {**KIE, "limit": 24}], parallelism=2, shard_size=8,
-        evaluation={"image": image},
+        "spine", [vqa, {**KIE, "limit": 24}], parallelism=2, shard_size=8, evaluation={"image": image},
     )  # fmt: skip
 
     printed = user.ok("submit", plan, "--registry", user.registry, "--wait")
@@ -73,9 +76,12 @@ def test_a_plan_becomes_arrays_answers_scores_and_a_report(
     owners = _owners(experiment)
     assert len({owner["job"] for owner in owners}) > 1, "one worker did everything"
     manifest = json.loads((experiment / "manifest.json").read_text())
-    environment, scoring = manifest["environments"].values()
-    assert environment["kind"] == scoring["kind"] == "apptainer"
-    assert environment["path"] == scoring["path"]
+    environment, *scoring = manifest["environments"].values()
+    assert [one["kind"] for one in (environment, *scoring)] == ["apptainer"] * 3
+    files = [Path(one["path"]).resolve() for one in (environment, *scoring)]
+    assert files == [Path(sif["path"]).resolve()] * 3
+    vqa_values = metrics["vqa"]["metrics"]
+    assert vqa_values["anls_elsewhere"]["value"] == vqa_values["anls"]["value"]
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", environment["digest"])
     assert Path(environment["path"]).suffix == ".sif"
     assert _files_with(experiment, SECRET) == []
@@ -83,6 +89,8 @@ def test_a_plan_becomes_arrays_answers_scores_and_a_report(
     assert _files_with(experiment, KEY) == []
     # It has reported, and Slurm has yet to write down that its job ended.
     until(lambda: "RUNNING" not in _accounting(user, experiment.name), 120, "the jobs' ends")
+    (scorer,) = set(_accounting(user, experiment.name, "Partition", "finalise"))
+    assert scorer == "low"
     states = _accounting(user, experiment.name)
     assert {state.partition(" ")[0] for state in states} <= {"COMPLETED", "CANCELLED"}, states
     assert states.count("COMPLETED") >= 3
@@ -231,12 +239,11 @@ def _files_with(folder: Path, text: str) -> list[str]:
     return found.stdout.splitlines()
 
 
-def _accounting(user: User, experiment: str) -> list[str]:
-    done = user.lab.run_as_user(
-        ["sacct", "-X", "--parsable2", "--noheader", "--format=JobName%120,State"]
-    )
-    rows = [line.split("|") for line in done.stdout.splitlines()]
-    return [state for name, state in rows if experiment in name]
+def _accounting(user: User, experiment: str, column: str = "State", step: str = "") -> list[str]:
+    """A column of sacct for the experiment's jobs, or those of a step."""
+    words = ["sacct", "-X", "--parsable2", "--noheader", f"--format=JobName%120,{column}"]
+    rows = [line.split("|") for line in user.lab.run_as_user(words).stdout.splitlines()]
+    return [value for name, value in rows if experiment in name and step in name]
 
 
 def _job_names(user: User, experiment: str) -> list[str]:
