@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeVar, cast
 
@@ -266,6 +267,8 @@ class Catalog:
 
     def _read(self, path: Path) -> Source:
         text = self._texts.get(path.resolve()) if self._texts else None
+        if text is None and self._ranks.get(path) == 0:
+            return _shipped(path, read_text(path, MAX_BYTES))
         return read(path) if text is None else parse(path, text)
 
     def _key(self, kind: str, name: str, asked: tuple[Source, Loc] | None) -> str | None:
@@ -364,6 +367,12 @@ def load_definition(model: type[DefinitionT], path: Path) -> tuple[DefinitionT, 
         UserError: every mistake in it.
     """
     return Catalog(mode="prod", project=False)._load(model, [path])
+
+
+@lru_cache(maxsize=512)
+def _shipped(path: Path, text: str) -> Source:
+    """A shipped definition: a command asks for hundreds of them, several times."""
+    return parse(path, text)
 
 
 def _called(kind: str) -> str:
