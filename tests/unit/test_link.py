@@ -32,6 +32,7 @@ def test_a_slow_network_is_named_with_what_helps() -> None:
     assert "`slurm.interface`" in slow and "`pipeline`" in slow
 
 
+@pytest.mark.long
 def test_two_processes_measure_the_sum_of_their_arrays() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

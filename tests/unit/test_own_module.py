@@ -173,6 +173,7 @@ def test_a_module_that_is_not_there_is_reported_by_its_name(tmp_path: Path) -> N
         assert reported.value.cause == "module_not_found"
 
 
+@pytest.mark.long
 def test_one_that_hangs_is_ended_with_all_it_started_and_its_flood_is_cut(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     module = (

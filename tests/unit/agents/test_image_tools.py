@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +124,13 @@ def test_an_image_that_fills_the_memory_is_refused(
         Image, "MAX_IMAGE_PIXELS", 89_478_485
     )  # Pillow's own, as in a tool's process
     path = tmp_path / "bomb.png"
-    Image.new("1", (30_000, 30_000)).save(path)
+    Image.new("1", (30, 30)).save(path)
+    data = bytearray(path.read_bytes())
+    data[16:24] = struct.pack(
+        ">2I", 30_000, 30_000
+    )  # its width and height, as the header states them
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    path.write_bytes(data)
     with pytest.raises(ToolError, match="the image cannot be read: .* exceeds limit"):
         called(Crop({}), path, box=[0, 0, 9, 9])
 

@@ -7,6 +7,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from hpcbench import errors
 from hpcbench.environments.packages import packages_for, probe
 
@@ -25,6 +27,7 @@ def wheel_line(cache: Path) -> str:
     return f"own @ {wheel.as_uri()}"
 
 
+@pytest.mark.long
 def test_a_cache_that_moves_keeps_its_folders_whose_bytecode_is_our_own(tmp_path: Path) -> None:
     compileall.compile_file(errors.__file__, quiet=2)
     here = probe([sys.executable], "test")
