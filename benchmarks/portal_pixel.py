@@ -47,7 +47,7 @@ PATIENCE = 30.0
 
 NOTE = """() => {
   const main = document.querySelector("main");
-  const text = () => /([\\d\\s]+) of [\\d\\s]+ samples/.exec(main.textContent)?.[1];
+  const text = () => /([\\d,]+) of [\\d,]+ samples/.exec(main.textContent)?.[1];
   const clock = () => (performance.timeOrigin + performance.now()) / 1000;
   window.painted = [];
   window.drawn = (then) => requestAnimationFrame(() => requestAnimationFrame(() => then(clock())));

@@ -216,5 +216,5 @@ def portal_of(
 
 def answered(page: Page) -> int:
     """Answers that the page of an experiment shows."""
-    text = page.get_by_text(re.compile(r"[\d\s]+ of [\d\s]+ samples")).first.inner_text()
+    text = page.get_by_text(re.compile(r"[\d,]+ of [\d,]+ samples")).first.inner_text()
     return int(re.sub(r"\D", "", text.split(" of ")[0]))
