@@ -92,22 +92,23 @@ def paired_blocks(
 ) -> tuple[list[PairOfBlocks], int]:
     """Pairs of blocks, and how many shards that both arms have done make no pair.
 
-    A shard makes no pair if it was asked with interruptions, by two workers, or without an answer.
+    A shard makes no pair if it was asked with interruptions, by two workers or an unknown one, or without an
+    answer.
     """
     attempts = [Attempts(experiment, arm) for arm in arms]
     found: list[PairOfBlocks] = []
     for index in done.both:
         both = states[0][index], states[1][index]
-        workers = [_worker(one) for one in both]
+        worker, other = (_worker(one) for one in both)
         blocks = [_answered(one.only(index)) for one in attempts]
-        if not all(len(block.send) for block in blocks) or workers[0] != workers[1]:
+        if not all(len(block.send) for block in blocks) or not worker or worker != other:
             continue
         figures = {}
         for name, figure in FIGURES.items():
             values = [figure.of(block) for block in blocks]
             if all(value is not None and value > 0 for value in values):
                 figures[name] = (float(values[0] or 0), float(values[1] or 0))
-        found.append(PairOfBlocks(index, workers[0], both[0].began <= both[1].began, figures))
+        found.append(PairOfBlocks(index, worker, both[0].began <= both[1].began, figures))
     return found, len(done.both) - len(found)
 
 
@@ -211,8 +212,9 @@ def _verdict(
 
 
 def _worker(state: ShardState) -> str:
-    owner = state.owner or {}
-    return f"{id_of_owner(owner)}@{owner.get('node') or owner.get('host')}"
+    """Run of a worker and its node; empty: they are not recorded."""
+    owner = state.owner
+    return f"{id_of_owner(owner)}@{owner.get('node') or owner.get('host')}" if owner else ""
 
 
 def _answered(only: tuple[Iterator[bytes], Iterator[dict[str, Any]]] | None) -> speed.Timed:

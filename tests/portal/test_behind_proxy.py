@@ -62,7 +62,7 @@ def page(browser: Browser, site: Site) -> Iterator[Page]:
     """A page, signed in through the proxy, at the list of experiments; nothing leaves the portal's path."""
     before = len(site.proxy.finished())
     watch = Watch(site.origin, site.below)
-    with opened(browser, watch, site.link, ignore_https_errors=True) as (_, at):
+    with opened(browser, watch, site.link) as (_, at):
         yield at
     watch.check()
     for status, path in site.proxy.finished()[before:]:
@@ -139,7 +139,7 @@ def test_the_session_is_the_portals_alone(page: Page, site: Site) -> None:
 def test_a_user_that_the_site_has_signed_in_is_no_user_of_the_portal(
     browser: Browser, site: Site
 ) -> None:
-    context = browser.new_context(ignore_https_errors=True)
+    context = browser.new_context()
     page = context.new_page()
     page.goto(site.origin + site.below)
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

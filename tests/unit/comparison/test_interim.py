@@ -100,7 +100,9 @@ class Scene:
     ) -> None:
         """Blocks of an arm, each answer taking so long, one after the other."""
         for index in shards:
-            owner = {"job": job, "restart": 0, "host": "h", "node": "n1"}
+            owner = {"job": job, "restart": 0, "host": "h", "pid": 7, "node": "n1"}
+            if not job:  # a damaged record
+                owner = {"restart": 0}
             at = 100.0 * index + late + (50.0 if (arm == "b") == (index % 2 == 0) else 0.0)
             events = self.experiment.shard_events(f"x.{arm}", index, 1)
             create_exclusive(events, {"event": "claimed", "time": at, "owner": owner})
@@ -351,6 +353,16 @@ def test_blocks_of_two_workers_or_in_several_goes_make_no_pair(scene: Scene) -> 
     with Appender(scene.experiment.shard_responses("x.b", 1, 2)) as file:
         file.write(response("s4").to_json())
     create_exclusive(scene.experiment.shard_events("x.b", 1, 2), {"event": "done", "time": 9.0})
+    blocks, apart = blocks_of(scene)
+    assert ([one.shard for one in blocks], apart) == ([0], 2)
+
+
+def test_blocks_whose_worker_is_not_recorded_make_no_pair(scene: Scene) -> None:
+    scene.answered("a", [0, 1], job="1_0")
+    scene.answered("b", [0], job="1_0")
+    scene.answered("b", [1], job="")
+    for arm in "ab":
+        scene.answered(arm, [2], job="")
     blocks, apart = blocks_of(scene)
     assert ([one.shard for one in blocks], apart) == ([0], 2)
 
