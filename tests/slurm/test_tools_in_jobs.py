@@ -18,12 +18,7 @@ from tests.faults.payments import exits, lines
 from tests.slurm.drill import Drill
 
 # tests/apptainer/test_tools.py has both without Slurm, with a server of the tests.
-pytestmark = [
-    pytest.mark.slurm,
-    pytest.mark.apptainer,
-    pytest.mark.campaign,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(900)]
 
 CLOCK, GIT = "mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19"
 EVERYTHING = "@modelcontextprotocol/server-everything@2026.8.31"
@@ -121,6 +116,7 @@ def servers(drill: Drill, lab: Lab) -> Path:
     return folder / "Dockerfile"
 
 
+@pytest.mark.campaign
 def test_servers_from_pypi_and_npm_run_in_an_image_of_a_recipe_on_a_node(
     drill: Drill, servers: Path
 ) -> None:
