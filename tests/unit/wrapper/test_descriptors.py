@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,16 +14,16 @@ from tests.unit.wrapper.running import ROOT, Wrapper
 
 pytestmark = pytest.mark.long
 
-LOW = 128
 HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 RAISED = 65536 if HARD == resource.RLIM_INFINITY else min(HARD, 65536)
 
 
 @pytest.fixture(autouse=True)
 def low() -> Iterator[None]:
-    """Children begin with a low soft limit."""
+    """Children begin with a soft limit that is low, but leaves this process room to start them."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (LOW, before[1]))
+    most = max(int(one.name) for one in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most + 100, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
