@@ -117,8 +117,9 @@ class McpTools:
         spec = next((one for one in self.specs if one.name == name), None)
         if spec is None:
             return unknown_tool(name, (one.name for one in self.specs))
-        size = len(json.dumps(spec.schema)) * len(json.dumps(arguments))
-        if size < MOST_CHECKED and (wrong := spec.misfit(arguments)):
+        if spec.length * len(json.dumps(arguments)) < MOST_CHECKED and (
+            wrong := spec.misfit(arguments)
+        ):
             return ToolResult("arguments", wrong)
         began = time.monotonic()
         try:

@@ -69,6 +69,11 @@ class ToolSpec:
         text = json.dumps(seen, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @cached_property
+    def length(self) -> int:
+        """Characters of its schema."""
+        return len(json.dumps(self.schema))
+
     def misfit(self, arguments: Mapping[str, Any]) -> str:
         """Why arguments do not fit its schema, in one line for the model; empty: they fit."""
         try:

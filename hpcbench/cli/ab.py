@@ -379,26 +379,14 @@ def _costs_of_documents(experiment: Experiment) -> dict[str, dict[str, Any]]:
 
 def _cost_row(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> list[str]:
     """The row of `cost`; empty: an arm has none."""
-    from hpcbench import number_format as form
-
     if a is None or b is None:
         return []
-    alike = a["value"] and a["unit"] == b["unit"]
-    ratio = f"× {form.value(b['value'] / a['value'])}" if alike else "–"
-    return [
-        "  cost",
-        *(f"{form.figure(one['value'])} {one['unit']}" for one in (a, b)),
-        ratio,
-        "",
-        "",
-    ]
+    return _ratio_row("cost", *((one["value"], one["unit"]) for one in (a, b)))
 
 
 def _document_rows(
     each: Mapping[str, Mapping[str, float | None] | None], currency: str
 ) -> Iterator[list[str]]:
-    from hpcbench import number_format as form
-
     a, b = each["a"], each["b"]
     if a is None or b is None:
         return
@@ -408,9 +396,16 @@ def _document_rows(
     ):
         first, second = a[name], b[name]
         if first is not None and second is not None:
-            both = (f"{form.figure(one)} {unit}".rstrip() for one in (first, second))
-            ratio = f"× {form.value(second / first)}" if first else "–"
-            yield [f"  {name}", *both, ratio, "", ""]
+            yield _ratio_row(name, (first, unit), (second, unit))
+
+
+def _ratio_row(name: str, a: tuple[float, str], b: tuple[float, str]) -> list[str]:
+    """A row of a figure without an interval: value and unit of both arms, and b ÷ a where the units agree."""
+    from hpcbench import number_format as form
+
+    both = (f"{form.figure(value)} {unit}".rstrip() for value, unit in (a, b))
+    ratio = f"× {form.value(b[0] / a[0])}" if a[0] and a[1] == b[1] else "–"
+    return [f"  {name}", *both, ratio, "", ""]
 
 
 def _load(one: Mapping[str, Any]) -> str:

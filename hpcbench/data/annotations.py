@@ -643,9 +643,8 @@ def _loaded(line: str) -> Any:
     try:
         return from_json(line)
     except ValueError:
-        return json.loads(
-            line
-        )  # it takes halves of surrogate pairs, and says what is wrong in words of ours
+        # It takes halves of surrogate pairs, and its errors name the place.
+        return json.loads(line)
 
 
 def _read_json(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | Problem]]:

@@ -97,6 +97,7 @@ class Stream:
     ) -> None:
         delta = choice.get("delta") or choice.get("message") or {}
         text, refusal = delta.get("content"), delta.get("refusal")
+        # What is added to "" is a text, or a TypeError here and not where all are joined.
         if text:
             self._texts.append("" + text)
         if refusal:

@@ -33,7 +33,7 @@ it("an experiment of another home has its scores and samples", async () => {
   expect(asked.filter(({ url }) => url.pathname.endsWith("/samples"))).toHaveLength(2);
 });
 
-it("a database that is away is told", async () => {
+it("a database that is away is reported", async () => {
   serve({ "/stored/e2": () => Response.json({ error: "the database of results gives no answer: refused", remedy: "try again later", code: "busy", id: "" }, { status: 503 }) });
   await renderAt("/stored/e2");
   expect((await screen.findByRole("alert")).textContent).toContain("gives no answer: refused");
