@@ -141,8 +141,8 @@ def enough_workers(
         load_seconds: seconds of one load.
         known: whether both times were measured in earlier experiments.
     """
-    most = int(work_seconds / load_seconds) if known and load_seconds > 0 else full_engines
-    found = max(1, min(wanted, most))
+    most = work_seconds / load_seconds if known and load_seconds > 0 else full_engines
+    found = max(1, int(min(wanted, most)))
     return found if (wanted - found) * load_seconds >= WORTH_SPARING else wanted
 
 

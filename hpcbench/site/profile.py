@@ -67,7 +67,7 @@ def detect(ask: Ask = take_default, say: Say = lambda line: None, *, local: bool
         local: whether the profile is for this machine alone, without Slurm.
 
     Raises:
-        EnvironmentFault: Slurm's commands exist, and no cluster answers them.
+        EnvironmentFault: Slurm's commands exist, and no cluster answers them; the user can write nowhere.
     """
     container, modules = _container(say)
     scratch = next((f"${name}" for name in SCRATCH if name in os.environ), None)
@@ -307,11 +307,18 @@ def parse_smi(text: str) -> NodeGpus | None:
 
 
 def _home(ask: Ask, say: Say) -> str:
-    """The folder of experiments and caches."""
+    """The folder of experiments and caches.
+
+    Raises:
+        EnvironmentFault: the user can write to no folder that may contain it.
+    """
     if "HPCBENCH_HOME" in os.environ:
         say(f"home: {home()} (HPCBENCH_HOME)")
         return str(home())
     found = list(_homes())
+    if not found:
+        what = f"no folder for experiments and caches: {Path.home()} is not a folder that you can write to"
+        raise EnvironmentFault(what, remedy="set HPCBENCH_HOME to one")
     default = next((one.value for one in found if OFTEN_PURGED not in one.detail), found[-1].value)
     answer = default
     if len(found) > 1:

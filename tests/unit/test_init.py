@@ -15,6 +15,7 @@ import yaml
 
 from hpcbench.cli.main import main
 from hpcbench.cli.setup import _with_line
+from hpcbench.errors import EnvironmentFault
 from hpcbench.schema.definitions import Site
 from hpcbench.site.doctor import (
     asking_job,
@@ -181,6 +182,15 @@ def test_the_home_is_asked_for_where_there_is_a_choice(
     assert default == offered[0]
     monkeypatch.delenv("WORK")
     assert detect().home == f"{tmp_path}/hpcbench", "not where files are removed, unless it is said"
+
+
+def test_a_user_without_a_writable_home_is_asked_for_a_folder(
+    slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "gone"))
+    with pytest.raises(EnvironmentFault, match="no folder for experiments and caches") as caught:
+        detect()
+    assert "set HPCBENCH_HOME to one" in str(caught.value)
 
 
 def test_experiments_do_not_come_among_the_source_of_a_clone(

@@ -223,6 +223,7 @@ def test_each_model_of_an_array_has_the_workers_that_it_is_worth() -> None:
     assert [one.workers for one in work.groups] == [6]
 
 
+@example(wanted=8, full=1, work=1.0, load=1e-309, known=True)
 @given(
     wanted=st.integers(1, 500), full=st.integers(1, 500), work=st.floats(0, 1e6),
     load=st.floats(0, 3600), known=st.booleans(),
