@@ -113,14 +113,16 @@ def add(arguments: argparse.Namespace) -> int:
 def _print_next(
     arguments: argparse.Namespace, name: str, definition: Path, plan: Path, unlocked: str
 ) -> None:
-    more = f"--registry {_quoted(arguments.out)}"
+    # `./registries` counts without being named.
+    own = arguments.out.resolve() == Path("registries").resolve()
+    more = "" if own else f" --registry {_quoted(arguments.out)}"
     if unlocked:
         say(f"only in RUN_MODE=dev: {unlocked}")
     print(f"wrote {definition} and {plan}; next:")
-    print(f"  {'RUN_MODE=dev ' if unlocked else ''}hpcbench submit {_quoted(plan)} {more}")
+    print(f"  {'RUN_MODE=dev ' if unlocked else ''}hpcbench submit {_quoted(plan)}{more}")
     print("to check it first:")
-    print(f"  hpcbench data check {name} {more}")
-    print(f"  hpcbench prompts show {name} --plan {_quoted(plan)} {more}")
+    print(f"  hpcbench data check {name}{more}")
+    print(f"  hpcbench prompts show {name} --plan {_quoted(plan)}{more}")
 
 
 def _quoted(path: Path) -> str:

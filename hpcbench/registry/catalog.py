@@ -1,11 +1,11 @@
 """Finds definitions by kind and name in the registries; later registries override earlier ones.
 
 Order: the shipped registry, the site's (`HPCBENCH_SITE`, else /etc/hpcbench), the user's own
-(`~/.config/hpcbench`), the project's (`./registries`), the plan's (FOLDER of `FOLDER/experiments/plan.yaml`),
-then each `--registry DIR`. A definition answers to the path of its file below its kind, without `.yaml`, and
-to its `name`. The last registry with a definition that answers provides it; where none answers, case does not
-count. With RUN_MODE=dev every `PATH.dev.yaml` in the same or a later registry is an overlay on it, in that
-order; `--set` comes last.
+(`~/.config/hpcbench`), the project's (`./registries`), the plan's (`registries` beside it, or FOLDER of
+`FOLDER/experiments/plan.yaml`), then each `--registry DIR`. A definition answers to the path of its file
+below its kind, without `.yaml`, and to its `name`. The last registry with a definition that answers
+provides it; where none answers, case does not count. With RUN_MODE=dev every `PATH.dev.yaml` in the same or
+a later registry is an overlay on it, in that order; `--set` comes last.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Catalog:
         settings: the last overlay.
         project: whether `./registries` counts.
         texts: file → text to use instead of its content: an editor's unsaved text.
-        plan: a plan in `FOLDER/experiments/`, whose FOLDER counts.
+        plan: a plan; the registry that it brings counts.
     """
 
     def __init__(
@@ -106,8 +106,6 @@ class Catalog:
         texts: Mapping[Path, str] | None = None,
         plan: Path | None = None,
     ) -> None:
-        beside = plan.absolute().parent if plan is not None else None
-        own = beside.parent if beside and beside.name == FOLDERS[ExperimentPlan] else None
         for folder in registries:
             if not folder.is_dir():
                 raise UserError(
@@ -121,7 +119,7 @@ class Catalog:
             Registry("site", site_dir()),
             Registry("user", user_dir()),
             *([Registry("project", Path("registries"))] if project else []),
-            *([Registry("plan", own)] if own else []),
+            *([Registry("plan", _registry_of(plan))] if plan is not None else []),
             *(Registry("--registry", folder) for folder in registries),
         ]
         # A checkout's ./registries is the shipped registry: one folder counts once, at its lowest place.
@@ -402,6 +400,12 @@ def _key_of(file: str) -> str:
 
 def _is_overlay(path: Path) -> bool:
     return path.name.endswith(".dev.yaml")
+
+
+def _registry_of(plan: Path) -> Path:
+    """The registry that a plan brings with it; it need not exist."""
+    folder = plan.absolute().parent
+    return folder.parent if folder.name == FOLDERS[ExperimentPlan] else folder / "registries"
 
 
 def _base(files: Sequence[Path]) -> Path | None:

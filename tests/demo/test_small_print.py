@@ -12,11 +12,10 @@ from tests.demo.test_demo import hpcbench
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 PLAN = "examples/agent/plan.yaml"
-REGISTRY = ("--registry", "examples/agent/registries")
 
 
 def test_the_tiny_model_needs_the_tool_to_read_small_print(tmp_path: Path) -> None:
-    hpcbench(tmp_path, "submit", PLAN, *REGISTRY, "--limit", "20", "--wait")
+    hpcbench(tmp_path, "submit", PLAN, "--limit", "20", "--wait")
 
     tables = json.loads(hpcbench(tmp_path, "report", "--json"))["run_tasks"]
     found = {name: table["metrics"]["exact_match"]["value"] for name, table in tables.items()}

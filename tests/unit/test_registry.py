@@ -374,6 +374,19 @@ def test_the_users_registry_lies_between_ours_and_the_given_one(
     assert resolve(tmp_path, registry).run_tasks[1].metrics[0].plugin == "cer"
 
 
+@pytest.mark.parametrize(
+    ("plan", "folder"),
+    [("mine/plan.yaml", "mine/registries"), ("mine/experiments/plan.yaml", "mine")],
+)
+def test_a_plan_brings_the_registry_that_it_is_in_or_else_the_one_beside_it(
+    tmp_path: Path, registry: Path, plan: str, folder: str
+) -> None:
+    replace(tmp_path / folder, "prompts/ask.yaml", "name: ask\nuser: brought\n")
+    assert Catalog(plan=tmp_path / plan).get(Prompt, "ask").user == "brought"
+    given = Catalog([registry], plan=tmp_path / plan)
+    assert given.get(Prompt, "ask").user == "{{ question }}"
+
+
 def test_a_definition_answers_to_its_name_and_to_its_file(tmp_path: Path, registry: Path) -> None:
     replace(registry, "prompts/ask.yaml", "user: x\nname: «Вопрос» по счёту 2026\n")
     catalog = Catalog([registry])
