@@ -135,7 +135,7 @@ def arms_of(
         plans=(arguments.what, arguments.other) if arguments.other else None,
         a=tuple(arguments.a),
         b=tuple(arguments.b),
-        metrics=tuple(arguments.metric),
+        metrics=tuple(arguments.metrics),
         margins=dict(margin(text, OF_SPEED) for text in arguments.margin),
         alpha=_alpha(arguments.alpha),
         early_stop=not arguments.no_early_stop,
@@ -173,7 +173,7 @@ def _check_metrics(resolved: ResolvedPlan) -> None:
     known = {metric.name for metric in every if not is_resource(metric)} | {*FIGURES}
     if not (known - {*FIGURES} or resolved.arms.metrics):
         what = "the plan names only metrics of resources, and arms are compared by their answers"
-        raise UserError(what, remedy=f"name a figure: --metric {min(FIGURES)}")
+        raise UserError(what, remedy=f"name a figure: --metrics {min(FIGURES)}")
     for name in (*resolved.arms.metrics, *(key for key in resolved.arms.margins if key != "*")):
         if name not in known:
             raise UserError(unknown("metric or figure", name, sorted(known)))

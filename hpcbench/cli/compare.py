@@ -57,7 +57,7 @@ def compare(arguments: argparse.Namespace) -> int:
         baseline,
         candidates,
         pairs,
-        arguments.metric,
+        arguments.metrics,
         margins,
         arguments.counting,
         common=arguments.common,

@@ -93,8 +93,8 @@ def _check(arguments: argparse.Namespace) -> None:
     questions = arguments.questions_per_document
     if questions is not None and not (questions >= 1 and math.isfinite(questions)):
         raise UserError(f"--questions-per-document {questions} is invalid", remedy="give 1 or more")
-    if arguments.experiment is None and (arguments.run_task or arguments.metric):
-        what = "--run-task and --metric need an experiment, as they choose among its scores"
+    if arguments.experiment is None and (arguments.run_task or arguments.metrics):
+        what = "--run-task and --metrics need an experiment, as they choose among its scores"
         raise UserError(what, remedy="name an experiment")
 
 
@@ -158,16 +158,16 @@ def _wanted(experiment: Experiment, arguments: argparse.Namespace) -> dict[str, 
     if arguments.run_task is not None:
         named = experiment.run_task(arguments.run_task).name
         there = {named: there[named]}
-    if arguments.metric is not None:
-        known = ", ".join(sorted({metric for metrics in there.values() for metric in metrics}))
+    if arguments.metrics:
+        known = sorted({metric for metrics in there.values() for metric in metrics})
+        for metric in arguments.metrics:
+            if metric not in known:
+                what = f"{experiment.id} has no metric '{metric}'"
+                raise UserError(what, remedy=f"its metrics: {', '.join(known)}")
         there = {
-            name: [arguments.metric]
+            name: [one for one in metrics if one in arguments.metrics]
             for name, metrics in there.items()
-            if arguments.metric in metrics
         }
-        if not there:
-            what = f"{experiment.id} has no metric '{arguments.metric}'"
-            raise UserError(what, remedy=f"its metrics: {known}")
     return there
 
 

@@ -31,7 +31,7 @@ def typed(user: User, words: list[str], *more: str) -> str:
 def test_two_arms_of_a_plan(user: User) -> None:
     own = {"PLAN": "plan.yaml"}
     words = example(
-        "ab PLAN --a model.dtype=bfloat16 --b model.dtype=float16 --metric answers_per_s --wait",
+        "ab PLAN --a model.dtype=bfloat16 --b model.dtype=float16 --metrics answers_per_s --wait",
         own,
     )
     assert "answers_per_s" in typed(user, words, "--set", "shard_size=4")  # few loads

@@ -33,6 +33,24 @@ def test_words_made_of_what_was_parsed_parse_to_the_same(words: list[str]) -> No
     assert again == arguments
 
 
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "new",
+        "score f",
+        "compare a b",
+        "ab p",
+        "power e",
+        "import f --from lmms-eval",
+    ],
+)
+@pytest.mark.parametrize(
+    "words", ["--metrics a,b", "--metric a,b", "--metric a --metric b", "--metrics a --metrics b"]
+)
+def test_metrics_are_named_in_one_way_by_every_verb(verb: str, words: str) -> None:
+    assert parser().parse_args([*verb.split(), *words.split()]).metrics == ["a", "b"]
+
+
 def test_what_is_left_out_is_not_there() -> None:
     arguments = parser().parse_args(["report", "abc", "--to", "dir", "--site", "lab"])
     assert words_of(arguments, leave=("site", "to")) == ["abc"]

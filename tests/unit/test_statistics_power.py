@@ -279,7 +279,11 @@ def test_scores_that_are_all_alike_are_said_to_tell_nothing(
         (["--metric", "anls"], 2, "(name an experiment)"),
         (["nobody"], 2, "no experiment 'nobody'"),
         (["@last", "--run-task", "x"], 2, "unknown run task 'x' (there are: rt)"),
-        (["@last", "--metric", "x"], 2, "has no metric 'x' (its metrics: exact_match)"),
+        (
+            ["@last", "--metrics", "exact_match,x"],
+            2,
+            "has no metric 'x' (its metrics: exact_match)",
+        ),
     ],
 )
 def test_mistakes_are_one_line(

@@ -8,8 +8,9 @@ from hpcbench.cli.parse.shared_options import (
     EXPERIMENT,
     Verb,
     with_json,
+    with_metrics,
+    with_names,
     with_registry,
-    words,
 )
 
 
@@ -53,10 +54,12 @@ def _export(verb: Verb) -> None:
         help="only rows for which this is true: \"doc_type == 'form' and anls < 0.5\"",
     )  # fmt: skip
     export.several("--run-task", "NAME", help="only this run task; may be repeated")
-    export.add_argument(
-        "--columns", type=words, default=[], metavar="A,B",
+    with_names(
+        export,
+        "--columns",
+        metavar="A,B",
         help="only these columns, in this order; `*` and `?` match any characters",
-    )  # fmt: skip
+    )
     export.add_argument(
         "--out",
         metavar="FILE",
@@ -113,10 +116,10 @@ def _import(verb: Verb) -> None:
         "--ml-task", default="vqa", metavar="NAME",
         help="name of an ml_tasks/ definition; default: %(default)s",
     )  # fmt: skip
-    results.add_argument(
-        "--metrics", type=words, default=[], metavar="A,B",
-        help="also score by these metrics of hpcbench: only their scores compare with its experiments",
-    )  # fmt: skip
+    with_metrics(
+        results,
+        "also score by these metrics of hpcbench: only their scores compare with its experiments",
+    )
     results.add_argument(
         "--map", action="append", default=[], metavar="FIELD=KEY",
         help="key of the kit's records that has id, document, references, answer, question or meta.NAME; "

@@ -10,10 +10,11 @@ from hpcbench.cli.parse.shared_options import (
     MetricOption,
     Verb,
     with_json,
+    with_metrics,
+    with_names,
     with_registry,
     with_settings,
     with_site,
-    words,
 )
 
 
@@ -44,12 +45,7 @@ def _new(verb: Verb) -> None:
         metavar="NAME",
         help="name of a prompts/ definition; default: the dataset's, else the task's",
     )
-    new.add_argument(
-        "--metrics",
-        type=words,
-        metavar="A,B",
-        help="metrics of the task; default: its default metrics",
-    )
+    with_metrics(new, "metrics of the task; default: its default metrics")
     new.add_argument(
         "--limit", type=int, metavar="N", help="maximum number of samples, 0 for all; default: 50"
     )
@@ -230,8 +226,8 @@ def _report(verb: Verb) -> None:
         ("hpcbench report @last --methods", "print the methods section of a paper"),
     )  # fmt: skip
     report.add_argument("experiment", nargs="?", default="@last", help=SCORED)
-    report.add_argument(
-        "--format", type=words, action="extend", default=[], metavar="NAMES",
+    with_names(
+        report, "--format", metavar="NAMES",
         help="write these formats again: html, markdown, json, latex, pdf, or names of reports/ definitions",
     )  # fmt: skip
     report.add_argument(
@@ -311,10 +307,10 @@ def _score(verb: Verb) -> None:
     )  # fmt: skip
     score.add_argument("target", help=f"{EXPERIMENT}; or a file of answers, JSONL or CSV")
     score.several("--run-task", "NAME", help="only this run task; may be repeated")
-    score.add_argument(
-        "--metrics", type=words, default=[], metavar="NAME,NAME,…",
-        help="these metrics instead of the plan's; hpcbench prints their scores, and stores them with --save",
-    )  # fmt: skip
+    with_metrics(
+        score,
+        "these metrics instead of the plan's; hpcbench prints their scores, and stores them with --save",
+    )
     score.add_argument(
         "--metric-option", dest="options", action=MetricOption, default={},
         metavar="METRIC.OPTION=VALUE", help="option of a metric; may be repeated",
@@ -324,8 +320,8 @@ def _score(verb: Verb) -> None:
         choices=["exclude", "zero"],
         help="leave answers without a value out, or count them as zero",
     )
-    score.add_argument(
-        "--by", type=words, default=[], metavar="COLUMN,COLUMN,…",
+    with_names(
+        score, "--by", metavar="COLUMN,COLUMN,…",
         help="one row for each group: field, model, prompt, outcome, document …, or metadata: doc_type",
     )  # fmt: skip
     score.add_argument(
@@ -380,9 +376,7 @@ def _compare(verb: Verb) -> None:
         "ONE[=OTHER]",
         help="run tasks to pair; may be repeated; default: those with the same name, else the same question",
     )
-    compare.add_argument(
-        "--metric", action="append", default=[], help="only this metric; may be repeated"
-    )
+    with_metrics(compare, "only these metrics")
     compare.several(
         "--margin",
         "[METRIC=]NUMBER",
@@ -425,7 +419,7 @@ def _ab(verb: Verb) -> None:
         "run two arms of a plan, or two plans, alternately on the same nodes, and compare them",
         "hpcbench ab examples/demo/plan.yaml --a generation.max_tokens=32 --b generation.max_tokens=64 "
         "--dry-run",
-        "hpcbench ab PLAN --a model.dtype=bfloat16 --b model.dtype=float16 --metric answers_per_s --wait",
+        "hpcbench ab PLAN --a model.dtype=bfloat16 --b model.dtype=float16 --metrics answers_per_s --wait",
         ("hpcbench ab A.yaml B.yaml --limit 20 --wait", "two plans, 20 samples of each run task"),
         ("hpcbench ab @last", "print the table again"),
     )  # fmt: skip
@@ -444,11 +438,10 @@ def _ab(verb: Verb) -> None:
             "generation.temperature=0); may be repeated",
         )
     ab.add_argument("--limit", type=int, metavar="N", help="only the first N samples of a run task")
-    ab.several(
-        "--metric",
-        "NAME",
-        help="metric that decides, or answers_per_s, tokens_per_s, ttft_ms, tpot_ms, e2e_ms; may be "
-        "repeated; default: the first metric of each run task",
+    with_metrics(
+        ab,
+        "metrics that decide, or answers_per_s, tokens_per_s, ttft_ms, tpot_ms, e2e_ms; default: the first "
+        "metric of each run task",
     )
     ab.several(
         "--margin",
@@ -520,7 +513,7 @@ def _power(verb: Verb) -> None:
         "power", "power:power", "compute how many documents a comparison of two runs needs",
         "hpcbench power --effect 0.03 --questions-per-document 4 --icc 0.3",
         ("hpcbench power --documents 200", "the difference that 200 documents show"),
-        ("hpcbench power @last --effect 0.03 --metric exact_match", "with the spread of measured scores"),
+        ("hpcbench power @last --effect 0.03 --metrics exact_match", "with the spread of measured scores"),
     )  # fmt: skip
     power.description = (
         "Compute how many documents a comparison of two runs needs to find a difference in 80 % of cases. "
@@ -558,7 +551,7 @@ def _power(verb: Verb) -> None:
         help="correlation of differences within a document; default: that of the measured scores, else 0",
     )  # fmt: skip
     power.add_argument("--run-task", metavar="NAME", help="only this run task of the experiment")
-    power.add_argument("--metric", metavar="NAME", help="only this metric")
+    with_metrics(power, "only these metrics")
     with_json(power)
 
 

@@ -78,8 +78,24 @@ def with_caches(verb: argparse.ArgumentParser, *, plan: bool = False) -> None:
     verb.set_defaults(elsewhere=True, caches=True)
 
 
-def words(text: str) -> list[str]:
-    """Parse `a,b` into a list."""
+def with_names(
+    place: argparse.ArgumentParser | argparse._ArgumentGroup,
+    *options: str,
+    metavar: str,
+    help: str,
+) -> None:
+    """Add an option that lists names, separated by commas; it may be repeated."""
+    place.add_argument(
+        *options, type=_listed, action="extend", default=[], metavar=metavar, help=help
+    )
+
+
+def with_metrics(place: argparse.ArgumentParser | argparse._ArgumentGroup, help: str) -> None:
+    """Add the option that names metrics, in both of its spellings."""
+    with_names(place, "--metrics", "--metric", metavar="A,B", help=help)
+
+
+def _listed(text: str) -> list[str]:
     return [word for word in (part.strip() for part in text.split(",")) if word]
 
 

@@ -401,6 +401,10 @@ def test_compare_prints_units_and_no_won_samples(
     assert main(["compare", *(str(one.path) for one in pair), "--metric", "latency_p95"]) == 0
     printed = capsys.readouterr().out
     assert "latency_p95, ms" in printed and "exact_match" not in printed
+    both = ["--metric", "latency_p95,exact_match"]
+    assert main(["compare", *(str(one.path) for one in pair), *both]) == 0
+    printed = capsys.readouterr().out
+    assert "latency_p95, ms" in printed and "exact_match" in printed
 
 
 def test_times_of_other_machines_are_refused_and_costs_are_not(
