@@ -100,8 +100,10 @@ def paired_blocks(
     for index in done.both:
         both = states[0][index], states[1][index]
         worker, other = (_worker(one) for one in both)
+        if not worker or worker != other:
+            continue
         blocks = [_answered(one.only(index)) for one in attempts]
-        if not all(len(block.send) for block in blocks) or not worker or worker != other:
+        if not all(len(block.send) for block in blocks):
             continue
         figures = {}
         for name, figure in FIGURES.items():
