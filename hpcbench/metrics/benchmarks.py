@@ -203,7 +203,25 @@ def _members(said: Sequence[str], expected: Sequence[str]) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChartQAPro(SampleMetric):
+class _OneDialect(SampleMetric):
+    """A metric whose only option is the dialect."""
+
+    accepts: ClassVar[tuple[str, ...]] = ("text",)
+
+    compat: str = ""
+
+    def __post_init__(self) -> None:
+        take_dialect(self)
+
+    @property
+    def signature(self) -> str:
+        """`NAME|v1`, or with the dialect."""
+        compat = f"|compat:{self.compat}" if self.compat else ""
+        return f"{self.name}{compat}|{version(self)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartQAPro(_OneDialect):
     """Relaxed accuracy of ChartQAPro: numbers within 5 %, years and options exact, texts by ANLS; the mean.
 
     A reference is a text, or an object: `answer`, a text or a list of which the last counts (a conversation);
@@ -211,22 +229,12 @@ class ChartQAPro(SampleMetric):
     """
 
     name: ClassVar[str] = "chartqapro"
-    accepts: ClassVar[tuple[str, ...]] = ("text",)
     dialects: ClassVar[Mapping[str, Dialect]] = {
         "lmms-eval": Dialect({}, LMMS_EVAL, ("lmms_eval/tasks/chartqapro/utils.py",)),
     }
 
     compat: str = ""
     """Compute the metric as lmms-eval does: an answer "nan" is then wrong even where it is expected."""
-
-    def __post_init__(self) -> None:
-        take_dialect(self)
-
-    @property
-    def signature(self) -> str:
-        """`chartqapro|v1`, or with the dialect."""
-        compat = f"|compat:{self.compat}" if self.compat else ""
-        return f"{self.name}{compat}|{version(self)}"
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """Value in [0, 1], over 1; the best reference counts. No text scores 0.
@@ -328,7 +336,7 @@ def _literal(text: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dude(SampleMetric):
+class Dude(_OneDialect):
     """ANLS of DUDE with threshold 0.5: lists entry by entry, no answer where there is none; the mean.
 
     A reference is a text, or an object: `answer`, a list of texts, empty where the document does not answer;
@@ -338,22 +346,12 @@ class Dude(SampleMetric):
     """
 
     name: ClassVar[str] = "dude"
-    accepts: ClassVar[tuple[str, ...]] = ("text",)
     dialects: ClassVar[Mapping[str, Dialect]] = {
         "dudeeval": Dialect({}, DUDE, ("evaluate_submission.py",)),
     }
 
     compat: str = ""
     """Compute the metric as its publishers do: similarities are over the lengths of the raw texts."""
-
-    def __post_init__(self) -> None:
-        take_dialect(self)
-
-    @property
-    def signature(self) -> str:
-        """`dude|v1`, or with the dialect."""
-        compat = f"|compat:{self.compat}" if self.compat else ""
-        return f"{self.name}{compat}|{version(self)}"
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """Value in [0, 1], over 1; the best reference counts. No text scores 0.
