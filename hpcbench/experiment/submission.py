@@ -216,5 +216,5 @@ def submitted_at(experiment: Experiment) -> dict[str, float]:
     return {
         str(event["job"]): float(event["time"])
         for event in read_lines(experiment.submission_file)
-        if event.get("event") == "submitted" and "job" in event and "time" in event
+        if event["event"] == "submitted"
     }

@@ -42,7 +42,7 @@ def may_go_on(experiment: Experiment, left: Sequence[ShardState], answered: int)
             break
         fruitless += 1
     if any(state.state in ("released", "failed", "claimed") for state in left):
-        return fruitless < allowed or (allowed > 0 and not fruitless)
+        return fruitless < allowed
     return fruitless <= allowed
 
 

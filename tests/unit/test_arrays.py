@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
@@ -61,6 +61,8 @@ def test_what_is_too_large_is_cut_and_the_parts_share_what_the_group_may_have_at
 
 
 @given(st.integers(1, 300), st.integers(1, 400), st.integers(1, 100))
+@example(7, 2, 2)
+@example(10, 5, 3)
 def test_every_worker_is_in_one_array_and_no_more_work_at_once_than_may(
     workers: int, throttle: int, largest: int
 ) -> None:
@@ -68,6 +70,9 @@ def test_every_worker_is_in_one_array_and_no_more_work_at_once_than_may(
 
     places = [place for one in found for place in range(one.first, one.first + one.workers)]
     assert places == list(range(workers))
+    assert all(isinstance(one.throttle, int) for one in found)
+    if len(found) > 1 and throttle < workers:
+        assert all(one.throttle for one in found), "0 would be no limit"
     at_once = sum(min(one.workers, one.throttle or throttle) for one in found)
     assert len(found) == 1 or at_once <= max(throttle, len(found))
 

@@ -24,6 +24,7 @@ from hpcbench.experiment.claims import (
     Owner,
     ShardState,
     claim,
+    digest_of,
     release,
     responses_of,
     shard_states,
@@ -373,6 +374,37 @@ def test_a_shard_that_ended_too_many_workers_is_left_alone_and_releases_do_not_c
         release(here, state(here), "killed")
         assert (state(here).failed_attempts, state(here).attempt) == (number, 2 * number)
     assert not state(here).claimable
+
+
+def test_an_attempt_counts_as_failed_once_it_failed_or_another_was_opened_after_it(
+    tmp_path: Path,
+) -> None:
+    here = fresh(tmp_path)
+    first = taken(here)
+    assert (state(here).state, state(here).failed_attempts) == ("claimed", 0)
+    second = claim(here, state(here), OWNER)
+    assert second is not None
+    assert (state(here).attempt, state(here).failed_attempts) == (2, 1)
+    second.end("failed")
+    assert state(here).failed_attempts == 2
+    first.abandon()
+
+
+def test_the_digest_of_answers_changes_with_every_byte_and_every_withdrawn_answer(
+    tmp_path: Path,
+) -> None:
+    found = []
+    for name, text in (("a", "yes"), ("b", "yes"), ("c", "yeS")):
+        here = fresh(tmp_path / name)
+        mine = taken(here)
+        mine.record(small.response("s0", text))
+        mine.end("done")
+        found.append(digest_of(here, "rt"))
+        if name == "c":
+            release(here, state(here), "again", reopen=True, withdrawn=["s0"])
+            found.append(digest_of(here, "rt"))
+    assert found[0] == found[1]
+    assert len(set(found)) == 3
 
 
 def test_strange_files_beside_the_claims_do_no_harm(tmp_path: Path) -> None:

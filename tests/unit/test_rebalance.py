@@ -62,6 +62,29 @@ def test_an_array_that_is_alone_gets_all_workers_once(
     assert (set_to, cancelled) == ([("7", 4)], [])
     assert rounds(two_groups)[-1].steps["g0"].throttle == 4
 
+    share_workers(two_groups, [first, second], left)
+    assert len(set_to) == 1, "none is taken from it again"
+
+
+@pytest.mark.parametrize(
+    ("reason", "set_to"), [("Dependency", [("7", 4)]), ("Priority", []), ("Resources", [])]
+)
+def test_an_array_that_waits_for_another_needs_no_workers_yet(
+    two_groups: Experiment,
+    monkeypatch: pytest.MonkeyPatch,
+    reason: str,
+    set_to: list[tuple[str, int]],
+) -> None:
+    found: list[tuple[str, int]] = []
+    monkeypatch.setattr(slurm, "set_throttle", lambda *one: found.append(one) or True)
+    monkeypatch.setattr(slurm, "cancel_waiting", lambda jobs: None)
+    busy = [
+        Job("7_0", "hpcbench:x:g0.0", "RUNNING"),
+        Job("8_0", "hpcbench:x:g1.0", "PENDING", reason=reason),
+    ]
+    share_workers(two_groups, busy, remaining(two_groups))
+    assert found == set_to
+
 
 def test_an_array_whose_work_is_done_gives_its_workers_away_and_starts_no_more(
     two_groups: Experiment, monkeypatch: pytest.MonkeyPatch

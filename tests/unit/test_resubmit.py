@@ -42,14 +42,17 @@ def begin_round(here: Experiment, answered: int = 0, groups: Sequence[Group] | N
         log.write({"event": "handed", "time": 0.0})
 
 
+BEGIN = 1000.0
+
+
 def worker(
     here: Experiment, *events: Mapping[str, Any], group: str = "g0", job: str = "1_0"
 ) -> None:
-    """A worker's file."""
+    """A worker's file, from second `BEGIN` on."""
     owner = {"job": job, "restart": 0, "host": "h", "pid": 1, "node": "n1"}
     with Appender(here.worker_events(group, f"{job}-0")) as file:
         for event in ({"event": "started", "owner": owner}, *events):
-            file.write({"time": 0.0, **event})
+            file.write({"time": BEGIN, **event})
 
 
 def left(here: Experiment, state: str = "free") -> list[ShardState]:
@@ -85,6 +88,15 @@ def test_after_as_many_fruitless_rounds_as_the_plan_allows_it_ends(tmp_path: Pat
     assert found == [True, False, False]
 
 
+def test_an_experiment_ends_after_more_rounds_than_any_needs(tmp_path: Path) -> None:
+    here = experiment(tmp_path)
+    with Appender(here.submission_file) as log:
+        for number in range(1, 200):
+            log.write({"event": "round", "round": number, "time": 0.0, "answered": 0, "groups": []})
+    assert len(rounds(here)) == 200
+    assert not may_go_on(here, left(here, "drained"), answered=5)
+
+
 def test_even_free_work_does_not_go_on_for_ever_without_an_answer(tmp_path: Path) -> None:
     here = experiment(tmp_path, max_resubmits=1)
     begin_round(here)
@@ -117,6 +129,16 @@ def test_a_model_that_loaded_once_is_tried_again(tmp_path: Path) -> None:
     assert [group.run_tasks for group in next_groups(here, left(here))] == [("a", "b")]
 
 
+@pytest.mark.parametrize("cause", ["out_of_memory", "unknown"])
+def test_a_model_whose_engine_died_is_loaded_again_in_the_same_shape_if_there_is_no_larger(
+    tmp_path: Path, cause: str
+) -> None:
+    here = experiment(tmp_path)
+    worker(here, {"event": "engine_died", "model": "m", "message": "x", "cause": cause})
+    (group,) = next_groups(here, left(here))
+    assert (group.run_tasks, group.level) == (("a", "b"), 0)
+
+
 def test_a_model_that_ran_out_of_memory_gets_the_next_larger_shape(tmp_path: Path) -> None:
     larger = [{"memory_gb": 32}, {"gpus": 2, "gpu_type": "h100"}]
     here = experiment(tmp_path, model={"larger": larger})
@@ -142,6 +164,17 @@ def test_workers_of_a_larger_shape_are_fewer_so_that_their_job_still_fits(tmp_pa
     worker(here, starved)
     grown = next(group for group in next_groups(here, left(here)) if group.level)
     assert (grown.replicas, grown.job_resources.memory_gb, grown.job_gpus) == (2, 32, 4)
+
+
+@pytest.mark.parametrize(("gpus", "fit"), [(3, 2), (4, 2), (8, 1), (16, 1)])
+def test_workers_of_more_gpus_are_as_many_as_had_room_before(
+    tmp_path: Path, gpus: int, fit: int
+) -> None:
+    model = {"gpus": 2, "replicas_per_node": 4, "larger": [{"gpus": gpus}]}
+    here = experiment(tmp_path, model=model)
+    worker(here, {"event": "engine_died", "model": "m", "message": "x", "cause": "out_of_memory"})
+    grown = next(group for group in next_groups(here, left(here)) if group.level)
+    assert (grown.gpus, grown.replicas) == (gpus, fit)
 
 
 def test_work_waits_for_a_larger_shape_as_it_was_planned_to_wait(tmp_path: Path) -> None:
@@ -179,7 +212,7 @@ def test_what_would_exceed_the_gpu_hours_is_stopped_and_says_so(tmp_path: Path) 
     here = experiment(tmp_path, max_gpu_hours=1.0)
     group = here.work.groups[0]
     assert group.gpus == 1
-    worker(here, {"event": "stopped", "time": 3500.0})
+    worker(here, {"event": "stopped", "time": BEGIN + 3500.0})
     assert next_groups(here, left(here)) == ()
     assert "max_gpu_hours: 0.97 of 1" in control_state(here).stopped_tasks["a"]
 
@@ -189,7 +222,8 @@ def test_a_node_where_nothing_loads_is_left_out_if_there_is_another(
     tmp_path: Path, nodes: list[str], expected: list[str]
 ) -> None:
     here = experiment(tmp_path)
-    worker(here, {"event": "bad_node", "node": "n1", "message": "x"})
+    failed = {"event": "model_failed", "model": "m", "message": "x", "cause": "unknown"}
+    worker(here, {"event": "bad_node", "node": "n1", "message": "x"}, failed)
     for number, node in enumerate(nodes):
         owner = {"job": f"9_{number}", "restart": 0, "host": "h", "pid": 1, "node": node}
         with Appender(here.worker_events("g0", f"9_{number}-0")) as file:

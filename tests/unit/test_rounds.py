@@ -12,6 +12,7 @@ from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import Step, rounds
+from hpcbench.files.atomic import read_lines
 from hpcbench.schema.plan import Group
 from hpcbench.slurm import Job
 from hpcbench.submit.rounds import (
@@ -90,6 +91,22 @@ def test_a_group_is_kept_back_while_what_it_waits_for_is_not_submitted(
     begin_round(here, groups(here, 2))
     assert scheduler.taken == []
     assert rounds(here)[-1].deferred == 4
+    asked = [one["step"] for one in read_lines(here.submission_file) if one["event"] == "intent"]
+    assert asked == ["g0", "g0"]
+
+
+def test_a_group_waits_for_every_array_of_another(here: Experiment, scheduler: Scheduler) -> None:
+    scheduler.largest = 2
+    begin_round(here, groups(here, 4))
+    assert scheduler.taken[2:4] == [("g1", 2, ["1", "2"]), ("g1+1", 2, ["1", "2"])]
+
+
+def test_a_group_does_not_wait_for_one_that_has_no_work_left(
+    here: Experiment, scheduler: Scheduler
+) -> None:
+    first, second = groups(here, 2)
+    begin_round(here, [first, second.model_copy(update={"id": "g2", "after": ("g1",)})])
+    assert scheduler.taken[:2] == [("g0", 2, []), ("g2", 2, [])]
 
 
 def test_the_largest_array_gives_up_a_worker_for_the_job_that_finalises(

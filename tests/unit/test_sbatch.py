@@ -287,6 +287,12 @@ def test_the_template_of_the_cluster_guide_makes_shell_lines(tmp_path: Path) -> 
     assert "export NCCL_DEBUG=WARN" not in setup(plan)
 
 
+def test_a_mistake_in_an_included_template_is_reported_there(tmp_path: Path) -> None:
+    (tmp_path / "part.j2").write_text("echo\n{{ 1 // 0 }}\n")
+    with pytest.raises(UserError, match=f"^{tmp_path}/part.j2:2: template: integer division"):
+        setup(with_template(tmp_path, "\n\n\n{% include 'part.j2' %}\n"))
+
+
 def test_a_template_includes_another_beside_it(tmp_path: Path) -> None:
     (tmp_path / "part.j2").write_text("echo {{ plan.name }}\n")
     assert setup(with_template(tmp_path, "{% include 'part.j2' %}\n")) == ["echo plan"]

@@ -6,11 +6,12 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.scheduler import EXAMINED, Candidate, ShardScheduler
+from hpcbench.experiment.scheduler import EXAMINED, Candidate, ShardScheduler, Task
 from hpcbench.schema.plan import Cut, Shard
 from tests.campaign import examples
 from tests.unit.memory_ledger import Memory
@@ -169,6 +170,58 @@ def test_a_requeued_worker_takes_up_its_own_first() -> None:
     take(board(memory, cuts, "1_1"))
     again = take(board(memory, cuts, "1_0", restart=1))
     assert (again.shard, again.attempt) == (mine.shard, 2)
+
+
+def test_a_worker_that_was_requeued_again_opens_the_next_attempt() -> None:
+    memory = Memory()
+    take(board(memory, [cut("a", 2)], "1_0"))
+    for restart in (1, 2, 3):
+        again = take(board(memory, [cut("a", 2)], "1_0", restart=restart))
+        assert (again.shard.index, again.attempt) == (0, restart + 1)
+
+
+def test_after_two_lost_claims_a_worker_looks_which_shards_are_taken() -> None:
+    memory = Memory()
+    cuts = [cut("a", 100)]
+    one = board(memory, cuts)
+    others = memory.of(Owner("2_0", 0, "host", 1))
+    take(one)
+    for shard in list(cuts[0].shards())[1:50]:
+        others.claim(shard, 1)
+    for index in (1, 2):
+        missed = one.next(None)
+        assert missed is not None and missed.shard.index == index
+        assert one.claim(missed) is None
+    assert take(one).shard.index >= 50
+    assert memory.collisions == 2
+
+
+def test_a_worker_that_is_through_with_a_run_task_takes_the_next_from_its_first_shard() -> None:
+    models = dict.fromkeys("abc", "m")
+    one = board(Memory(), [cut(name, 3) for name in "abc"], models=models, place=0.4, workers=2)
+    taken = [take(one, "m").shard for _ in range(9)]
+    assert [f"{shard.run_task}{shard.index}" for shard in taken] == [
+        *("b0", "b1", "b2", "a0", "a1", "a2", "c0", "c1", "c2")
+    ]
+
+
+def test_a_shard_that_is_taken_leaves_the_others_that_were_handed_back() -> None:
+    memory = Memory()
+    cuts = [cut("a", 400)]
+    other = memory.of(Owner("2_0", 0, "host", 1))
+    for shard in cuts[0].shards():
+        other.claim(shard, 1)
+        memory.end(shard, "drained" if shard.index in (5, 300, 301, 350) else "done")
+    one = board(memory, cuts)
+    assert sorted(take(one).shard.index for _ in range(4)) == [5, 300, 301, 350]
+    assert one.next(None) is None
+
+
+def test_what_is_left_of_a_run_task_is_expected_to_take_its_part_of_the_whole() -> None:
+    task = Task(Cut(run_task="a", samples=10, size=4, seconds_per_sample=0.5))
+    assert (task.open, task.seconds) == (3, 5.0)
+    task.take(0)
+    assert task.seconds == pytest.approx(10 / 3)
 
 
 def test_a_requeued_worker_finds_its_own_among_more_shards_than_it_looks_into() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.experiment.submission import Round, Step, rounds, updated
+from hpcbench.experiment.submission import Round, Step, rounds, submitted_at, updated
 from hpcbench.files.atomic import Appender
 from hpcbench.schema.definitions import Resources
 from hpcbench.schema.plan import Group
@@ -75,6 +75,17 @@ def test_a_group_is_found_by_its_id() -> None:
     assert after().group("g1") is GROUPS[1]
     with pytest.raises(KeyError, match="g2"):
         after().group("g2")
+
+
+def test_the_time_of_a_submission_is_that_of_the_line_with_its_job(tmp_path: Path) -> None:
+    here = past(tmp_path, "20261120-1432-plan-aaaa", ended=False)
+    with Appender(here.submission_file) as log:
+        log.write({"event": "round", "round": 0, "time": 1.0, "groups": []})
+        log.write({"event": "intent", "step": "g0", "group": "g0", "time": 2.0})
+        log.write({"event": "submitted", "step": "g0", "job": "70", "time": 3.0})
+        log.write({"event": "throttle", "step": "g0", "to": 4, "time": 4.0})
+        log.write({"event": "handed", "step": "", "time": 5.0})
+    assert submitted_at(here) == {"70": 3.0}
 
 
 def test_lines_belong_to_the_round_that_was_started_last(tmp_path: Path) -> None:

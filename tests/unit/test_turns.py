@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -36,6 +36,7 @@ def board(
     restart: int = 0,
     seed: int = 7,
     load: float = 0.0,
+    rests: Callable[[str], bool] = lambda run_task: False,
 ) -> ShardScheduler:
     names = [name for arms in pairs for name in arms]
     own = models or {name: f"m{name[-2:]}" for name in names}
@@ -50,8 +51,20 @@ def board(
         place=number / workers,
         workers=workers,
         load_seconds=dict.fromkeys(own.values(), load),
+        rests=rests,
         chance=random.Random(number),
     )
+
+
+def test_the_other_half_of_a_pair_rests_while_its_run_task_does() -> None:
+    resting: set[str] = set()
+    one = board(Memory(), 3, rests=resting.__contains__)
+    first = one.next(None)
+    assert first is not None and one.claim(first) is not None
+    other = next(arm for arm in ARMS if arm != first.shard.run_task)
+    resting.add(other)
+    found = one.next(first.model)
+    assert found is None or found.shard.run_task != other
 
 
 def play(
