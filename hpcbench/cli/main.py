@@ -54,11 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(code or 0)
     except UserError as error:
-        error = _named_as_typed(error, arguments)
-        if getattr(arguments, "json", False):
-            _print_problems(error)
-        print(error, file=sys.stderr)
-        return error.exit_code
+        return _refuse(_named_as_typed(error, arguments), arguments)
     except HpcbenchError as error:
         print(f"hpcbench: {error}", file=sys.stderr)
         return error.exit_code
@@ -76,7 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         known = system_errors.explain(bug, words)
         if known is None:
             return _report_bug(bug)
-        print(f"hpcbench: {known}" if known.exit_code != 2 else str(known), file=sys.stderr)
+        if isinstance(known, UserError):
+            return _refuse(known, arguments)
+        print(f"hpcbench: {known}", file=sys.stderr)
         return known.exit_code
     finally:
         _flush()
@@ -162,15 +160,19 @@ def _named_as_typed(error: UserError, arguments: Any) -> UserError:
     return named_as_typed(error, typed)
 
 
-def _print_problems(error: UserError) -> None:
-    """Print the problems as JSON, with their places, for editors."""
-    import json
+def _refuse(error: UserError, arguments: Any) -> int:
+    """Print the problems of a user's input: as lines, with --json also as data with their places."""
+    as_json = getattr(arguments, "json", False)
+    if as_json:
+        import json
 
-    print(
-        json.dumps(
-            {"problems": [one._asdict() for one in error.problems]}, ensure_ascii=False, indent=2
-        )
-    )
+        problems = [one._asdict() for one in error.problems]
+        with contextlib.suppress(BrokenPipeError):  # `| head` has read enough
+            print(json.dumps({"problems": problems}, ensure_ascii=False, indent=2))
+    # A program reads one output and a person the other; one terminal would show both.
+    if not (as_json and sys.stdout.isatty() and sys.stderr.isatty()):
+        print(error, file=sys.stderr)
+    return error.exit_code
 
 
 def _report_bug(bug: BaseException) -> int:

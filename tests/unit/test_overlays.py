@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -331,10 +336,45 @@ def test_diff_shows_what_differs_and_says_so_by_its_exit_code(
 
 
 def test_programs_get_problems_as_data(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
-    import json
-
     plan = files.plan(PLAN.replace("dataset: pages", "dataset: pagse"))
     assert main(["validate", str(plan), "--registry", str(files.registry), "--json"]) == 2
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     assert (problem["file"], problem["line"], problem["column"]) == (str(plan), 6, 14)
     assert problem["message"].startswith("unknown dataset 'pagse' (did you mean 'pages'?)")
+
+
+def test_a_refusal_as_data_is_for_people_also_a_line_unless_one_terminal_shows_both(
+    files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = files.plan(PLAN.replace("dataset: pages", "dataset: pagse"))
+    words = ["submit", str(plan), "--registry", str(files.registry), "--json"]
+    assert main(words) == 2
+    shown = capsys.readouterr()
+    (problem,) = json.loads(shown.out)["problems"]
+    assert problem["message"] in shown.err and f"{plan}:6:14: " in shown.err
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "hpcbench.cli.main", *words],
+        stdout=theirs,
+        stderr=theirs,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert json.loads(os.read(ours, 65536)) == {"problems": [problem]}
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_a_refusal_whose_data_nobody_reads_is_no_bug(files: Files) -> None:
+    plan = files.plan(PLAN.replace("dataset: pages", "dataset: pagse"))
+    words = ["validate", str(plan), "--registry", str(files.registry), "--json"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-u", "-m", "hpcbench.cli.main", *words],
+        stdout=writing, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(writing)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{plan}:6:14: unknown dataset 'pagse'")
+    assert done.stderr.count("\n") == 1
