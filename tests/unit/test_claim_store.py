@@ -36,6 +36,15 @@ def test_a_second_claim_of_an_attempt_misses_and_leaves_nothing(tmp_path: Path) 
     taken.abandon()
 
 
+def test_the_attempt_that_is_claimed_is_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    here = experiment(tmp_path, [record(number) for number in range(4)])
+    (shard,) = here.work.shards_of(("rt",))
+    for attempt in (1, 2, 3):
+        taken = ClaimStore(here, "g0", Owner("7_0", 0, "n1", 1)).claim(shard, attempt)
+        assert taken is not None and taken.attempt == attempt
+        taken.end("drained")
+
+
 def test_a_model_is_busy_while_other_workers_of_the_group_load_it_or_have_it(
     tmp_path: Path,
 ) -> None:

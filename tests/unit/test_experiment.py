@@ -364,6 +364,19 @@ def test_done_wins_over_a_release_that_came_later(tmp_path: Path) -> None:
     assert state(here).state == "done"
 
 
+def test_a_done_shard_is_asked_again_if_a_release_reopens_it_whatever_came_before(
+    tmp_path: Path,
+) -> None:
+    here = fresh(tmp_path)
+    assert (state(here).state, state(here).began) == ("free", 0.0)
+    mine = taken(here)
+    seen = state(here)
+    mine.end("done")
+    release(here, seen, "thought to be gone")
+    release(here, state(here), "damaged", reopen=True)
+    assert (state(here).state, state(here).attempt) == ("released", 3)
+
+
 def test_a_shard_that_ended_too_many_workers_is_left_alone_and_releases_do_not_count(
     tmp_path: Path,
 ) -> None:

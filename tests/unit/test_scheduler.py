@@ -132,6 +132,21 @@ def test_another_model_is_loaded_only_if_that_pays() -> None:
         assert (found.model if isinstance(found, Candidate) else found) == expected
 
 
+def test_the_work_of_a_model_is_shared_with_those_that_have_it_loaded() -> None:
+    for shards, expected in ((8, None), (9, "m-b")):
+        memory = Memory()
+        memory.loaded |= {"1_1-0": "m-b", "1_2-0": "m-b"}
+        one = board(memory, [cut("b", shards)], load_seconds={"m-b": 100.0}, workers=3)
+        found = one.next("m-a")
+        assert (found.model if found else None) == expected
+
+
+def test_a_model_whose_load_is_unknown_is_expected_to_load_at_once() -> None:
+    one = board(Memory(), [cut("a", seconds=60)])
+    assert one.next(None, seconds_left=89) is None
+    assert one.next(None, seconds_left=90) is not None
+
+
 def test_work_without_a_worker_is_always_worth_a_load() -> None:
     one = board(Memory(), [cut("b", 1, seconds=1.0)], load_seconds={"m-b": 1000.0}, workers=2)
     assert isinstance(one.next("m-a"), Candidate)
@@ -255,6 +270,8 @@ def test_a_worker_stops_when_the_time_left_is_shorter_than_a_load_and_a_shard() 
 
 def test_a_quick_shard_halves_what_was_learnt_at_most() -> None:
     one = board(Memory(), [cut("a")])
+    one.took(expected=100, actual=150)
+    assert one.pace == 1.5
     one.took(expected=100, actual=400)
     one.took(expected=100, actual=100)
     assert one.pace == 2.0

@@ -56,6 +56,29 @@ def board(
     )
 
 
+@pytest.mark.parametrize(
+    ("loaded", "pace", "least"),
+    [(None, 1.0, 380), ("m.a", 1.0, 280), (None, 2.0, 560)],
+)
+def test_a_pair_is_started_if_both_halves_and_their_loads_fit_the_time_left(
+    loaded: str | None, pace: float, least: float
+) -> None:
+    one = board(Memory(), load=100.0)
+    one.took(expected=100, actual=100 * pace)
+    assert one.next(loaded, least - 1) is None
+    assert one.next(loaded, least) is not None
+
+
+def test_the_second_of_two_workers_begins_in_the_middle_of_the_pairs() -> None:
+    whole = board(Memory())
+    order = []
+    while (found := whole.next(None)) is not None:
+        assert whole.claim(found) is not None
+        order.append(found.shard.index)
+    second = board(Memory(), number=1, workers=2).next(None)
+    assert second is not None and second.shard.index == order[12]
+
+
 def test_the_other_half_of_a_pair_rests_while_its_run_task_does() -> None:
     resting: set[str] = set()
     one = board(Memory(), 3, rests=resting.__contains__)
