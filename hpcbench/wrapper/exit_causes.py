@@ -50,6 +50,10 @@ class Cause:
     """The log line that shows the cause."""
 
 
+_SPLIT = (
+    "choose a `tensor` that divides the model's attention heads; if only the image tower's heads cannot be "
+    "divided, set `mm_encoder_tp_mode: data` in the engine_options of a vLLM"
+)
 _CUSTOM_CODE = "review the model's code, then set `trust_remote_code: true` in engine_options"
 _SHM = "give the container more shared memory (/dev/shm), unless a memory-mapped file was truncated"
 
@@ -152,6 +156,12 @@ _PATTERNS = tuple(
             "",
         ),
         (
+            r"AssertionError: \d+ is not divisible by \d+"
+            r"|attention heads \(\d+\) must be divisible by tensor parallel size",
+            "bad_option",
+            _SPLIT,
+        ),
+        (
             r"not a valid JSON file|Should have a `model_type` key|validation errors? for \w+"
             r"|ignore_mismatched_sizes|size mismatch for |Unrecognized model in",
             "bad_config",
@@ -168,7 +178,12 @@ _BY_ITSELF = "Received sigquit from a child process"
 _MILD = re.compile(r"^(?:\([^)]*\)\s*)?(?:\[[^\]]*\]\s*)?(?:DEBUG|INFO|WARNING)\b")
 """Lines below ERROR, in the formats of vLLM and uvicorn."""
 _ERROR = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Fault): \S.*)$")
-_ELSEWHERE = ("See root cause above", "See stack trace (above)", "See stack trace above")
+_ELSEWHERE = (
+    "See root cause above",
+    "See stack trace (above)",
+    "See stack trace above",
+    "See stack trace for root cause",
+)
 """Lines of vLLM's parent that refer to its child."""
 
 

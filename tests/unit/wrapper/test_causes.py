@@ -187,6 +187,11 @@ SAMPLES = [
         "bad_option",
         "TypeError: Qwen2VLForConditionalGeneration.__init__() got an unexpected keyword argument 'x'",
     ),
+    ("bad_option", f"{VLLM}AssertionError: 3 is not divisible by 2"),  # ran: tensor over two nodes
+    (
+        "bad_option",  # read: vLLM config/model.py
+        "  Value error, Total number of attention heads (9) must be divisible by tensor parallel size (2).",
+    ),
     (
         "bad_chat_template",
         "jinja2.exceptions.TemplateSyntaxError: Unexpected end of template. Jinja was looking for the "
@@ -344,6 +349,15 @@ def test_every_cause_that_can_be_found_has_a_remedy_and_a_sample() -> None:
         (
             [f"{VLLM}ValueError: bad head size", PARENT.format("{}")],
             "ValueError: bad head size",
+        ),
+        (  # vLLM's worker, the process that waits for it, and the engine's first process
+            [
+                f"{VLLM}NotImplementedError: no such layer",
+                "Exception: WorkerProc initialization failed due to an exception in a background process. "
+                "See stack trace for root cause.",
+                PARENT,
+            ],
+            "NotImplementedError: no such layer",
         ),
         (
             [
