@@ -89,6 +89,9 @@ def rank_killed(trial: Trial) -> None:
     os.kill(found[rank], signal.SIGKILL)
     until(lambda: not alive(found), "both ranks to end", timeout=ENDED_WITHIN)
     trial.fields |= {"rank": rank, "loading": loading, "ended_s": time.monotonic() - since}
+    if loading:  # a model that never loaded is not tried again by itself
+        run.wait("failed")
+        trial.drill.run("resume", run.id)
     trial.to_the_end(run, before)
     (failed,) = run.said("model_failed" if loading else "engine_died")
     assert f"rank {rank} on {nodes[rank]}: engine was ended by SIGKILL" in failed["message"]
