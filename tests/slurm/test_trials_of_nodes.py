@@ -54,14 +54,17 @@ class Trial:
         for count in self.drill.script_file.parent.glob("*.[0-9]*"):
             count.unlink()
         split = self.chance.choice(["tensor", "pipeline"])
-        self.drill.model("scripted", nodes=2, parallel={split: 2}, stall_timeout=15)
+        self.drill.model(
+            "scripted", nodes=2, parallel={split: 2}, stall_timeout=15, load_timeout=600
+        )
         self.drill.script(**script)
         plan = self.drill.plan(parallelism=1, shard_size=10, stages=["inference"])
         return self.drill.submit(plan)
 
     def at_work(self, loading: bool) -> tuple[Run, dict[int, int], list[str]]:
         """An experiment with an engine that loads or answers, its processes, and its nodes."""
-        run = self.submit(answer_ms=[300, 300], load_ms=5000 if loading else 0)
+        # It loads for longer than a busy machine takes to find its processes.
+        run = self.submit(answer_ms=[300, 300], load_ms=500_000 if loading else 0)
         if not loading:
             until(lambda: run.answered() > 2, "answers")
         found = until(lambda: len(both := ranks(run)) == 2 and both, "both ranks")
@@ -91,6 +94,7 @@ def rank_killed(trial: Trial) -> None:
     trial.fields |= {"rank": rank, "loading": loading, "ended_s": time.monotonic() - since}
     if loading:  # a model that never loaded is not tried again by itself
         run.wait("failed")
+        trial.drill.script(answer_ms=[1, 3])
         trial.drill.run("resume", run.id)
     trial.to_the_end(run, before)
     (failed,) = run.said("model_failed" if loading else "engine_died")
