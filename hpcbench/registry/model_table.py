@@ -27,7 +27,8 @@ HEAD = """\
 
 ## How to read the table
 
-- **Not read**: facts that were not read at their source. Check them before you rely on them. `sources` in the definition says where each other fact was read.
+- **Not read**: facts that were not read at their source. Check them before you rely on them. `sources` in the definition says where each other fact was read: at the publisher, or in a copy of the publisher's file, which it names then.
+- **Parameters** are those of all weights, as far as the hub's count was read. Many names count the language part alone: MiMo-VL-7B has 8 billion.
 - **Made for**: ML tasks for which the definition has its authors' own prompt, settings and parser (`tasks`). A run task of such an ML task uses them where it sets nothing itself. So one plan can compare models that each answer in their own form: `ml_task: ocr` reads all of them into Markdown.
 - **GPU memory** is a rule, not a measurement: 1.1 × parameters × bytes of a parameter (2 in bf16, 1 in fp8) ÷ GPUs, and 8 GB for the KV cache, activations and the engine. The card is the smallest that is sold with so much memory: CARDS GB. At fp8, an engine stores the weights in 8 bits (`quantization: fp8` in `engine_options`); GPUs before Ada and Hopper compute in 16 bits nevertheless.
 - **Revision**: no definition names a commit of the hub, since none could be looked up where they were written. `RUN_MODE=prod` refuses a model without one; `hpcbench models verify NAME` reads the weights and adds the hash. The manifest of each experiment has the hash of what it used.

@@ -134,6 +134,14 @@ def test_each_shipped_model_says_where_its_facts_are_from(model: Model) -> None:
 
 
 @pytest.mark.parametrize("model", SHIPPED, ids=lambda model: model.name)
+def test_a_fact_is_one_of_the_weights(model: Model) -> None:
+    """Licences of projects and defaults of libraries were wrong where the weights' files were read."""
+    assert "project" not in model.sources.get("licence", "").partition(";")[0]
+    limits = [model.sources.get(name, "") for name in ("min_pixels", "max_pixels")]
+    assert [one for one in limits if "default" in one] == []
+
+
+@pytest.mark.parametrize("model", SHIPPED, ids=lambda model: model.name)
 def test_each_shipped_model_fits_itself(model: Model) -> None:
     billions = model.parameters_b
     need = None if billions is None else model_table.gpu_memory(billions, 2, model.gpus)
