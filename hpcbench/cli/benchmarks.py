@@ -14,6 +14,7 @@ from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import UserError, unknown
 from hpcbench.number_format import DASH, many
 from hpcbench.registry.catalog import Catalog
+from hpcbench.registry.cross_checks import unfit
 from hpcbench.registry.source import Source
 from hpcbench.schema.definitions import Dataset, Model, ModelChoice, Published, RunTask
 from hpcbench.schema.names import id_of
@@ -176,7 +177,8 @@ def reproduce(arguments: argparse.Namespace) -> int:
     if not catalog.files("datasets", arguments.name):
         raise UserError(unknown("dataset", arguments.name, catalog.names("datasets")))
     dataset, source = catalog.get_with_source(Dataset, arguments.name)
-    one = _chosen(dataset, source, arguments.model, _weights(catalog, arguments.model))
+    weights = _weights(catalog, arguments.model)
+    one = _chosen(catalog, dataset, source, arguments.model, weights)
     name = f"reproduce-{id_of(dataset.name)}"
     plan: dict[str, Any] = {"schema_version": 1, "name": name, "run_tasks": [one.run_task]}
     task = catalog.get(RunTask, str(one.run_task))
@@ -203,7 +205,13 @@ def _weights(catalog: Catalog, model: str) -> str:
     return source.removeprefix("hf://").partition("@")[0] if source.startswith("hf://") else ""
 
 
-def _chosen(dataset: Dataset, source: Source, model: str, weights: str) -> Published:
+def _of_split(dataset: Dataset, one: Published) -> str:
+    return f" (split {one.split})" if one.split not in (None, dataset.split) else ""
+
+
+def _chosen(
+    catalog: Catalog, dataset: Dataset, source: Source, model: str, weights: str
+) -> Published:
     """The published score of a model that can be reproduced here.
 
     Raises:
@@ -212,16 +220,18 @@ def _chosen(dataset: Dataset, source: Source, model: str, weights: str) -> Publi
     own = [
         (index, one) for index, one in enumerate(dataset.published) if one.model in (model, weights)
     ]
-    for _, one in own:
+    for index, one in own:
         if one.metric is not None and one.run_task is not None:
+            if cause := unfit(catalog, dataset, one):
+                raise UserError(source.problem(("published", index, "run_task"), cause))
             return one
     able = sorted({one.model for one in dataset.published if one.run_task is not None})
     if own:
         index, one = own[0]
         why = (
-            f"{one.program} made it, no metric of hpcbench does"
+            f"no metric of hpcbench makes it, but {one.program}"
             if one.metric is None
-            else f"no run task has its conditions (split {one.split or dataset.split})"
+            else f"no run task has its conditions{_of_split(dataset, one)}"
         )
         what = f"the published score of '{model}' on '{dataset.name}' cannot be reproduced: {why}"
         remedy = f"models that can: {', '.join(able)}" if able else "read the dataset's `notes`"

@@ -38,6 +38,7 @@ from hpcbench.schema.definitions import (
     Notification,
     Package,
     Prompt,
+    Published,
     Report,
     RunTask,
     Site,
@@ -48,6 +49,21 @@ from hpcbench.schema.plan import ResolvedRunTask
 Where = Callable[[str], Loc]
 
 STAGES = ("inference", "evaluation", "reporting")
+
+
+def unfit(catalog: Catalog, dataset: Dataset, one: Published) -> str:
+    """Why the run task that a published score names is not its measurement; empty: it is."""
+    if one.run_task is None:
+        return ""
+    if not catalog.files("run_tasks", one.run_task):
+        return unknown("definition", one.run_task, catalog.names("run_tasks"), of="run_tasks")
+    task = catalog.get(RunTask, one.run_task)
+    if catalog.key("datasets", task.dataset) != catalog.key("datasets", dataset.name):
+        return f"run task '{task.name}' is one of dataset '{task.dataset}', not '{dataset.name}'"
+    metrics = [entry if isinstance(entry, str) else entry.name for entry in task.metrics]
+    if metrics and one.metric not in metrics:
+        return f"run task '{task.name}' does not have metric '{one.metric}'"
+    return ""
 
 
 class Checks:
@@ -574,15 +590,17 @@ class Checks:
         self._named_by(dataset, source)
 
     def _named_by(self, dataset: Dataset, source: Source) -> None:
-        """A dataset's ML task, and the metrics and run tasks of its published scores, exist."""
+        """A dataset's ML task, and the metrics and run tasks of its published scores, exist and fit it."""
         named: list[tuple[str, str | None, Loc]] = [("ml_tasks", dataset.ml_task, ("ml_task",))]
         for index, one in enumerate(dataset.published):
             named.append(("metrics", one.metric, ("published", index, "metric")))
-            named.append(("run_tasks", one.run_task, ("published", index, "run_task")))
         for kind, name, loc in named:
             if name is not None and not self.catalog.files(kind, name):
                 what = unknown("definition", name, self.catalog.names(kind), of=kind)
                 self.found.say(source, loc, what)
+        for index, one in enumerate(dataset.published):
+            if cause := unfit(self.catalog, dataset, one):
+                self.found.say(source, ("published", index, "run_task"), cause)
 
     def _gate(self, gate: Gate, source: Source) -> None:
         """A gate's rules name existing things, as far as a name without `*` and `?` can be checked."""

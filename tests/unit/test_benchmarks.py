@@ -227,6 +227,14 @@ def test_filters_are_for_datasets_alone(capsys: pytest.CaptureFixture[str]) -> N
             ("mtvqa", "openbmb/MiniCPM-Llama3-V-2_5"),
             "cannot be reproduced: no run task has its conditions",
         ),
+        (
+            ("chartqa", "Qwen/Qwen2-VL-2B-Instruct"),  # of the very split that the dataset has
+            "cannot be reproduced: no run task has its conditions (models that can: ",
+        ),
+        (
+            ("vcr_en_easy", "Qwen/Qwen2-VL-2B-Instruct"),
+            "cannot be reproduced: no metric of hpcbench makes it, but spaCy's tokens in VLMEvalKit",
+        ),
     ],
 )
 def test_a_score_that_cannot_be_reproduced_is_refused_in_one_line(
@@ -267,3 +275,23 @@ def test_a_name_that_is_not_there_is_refused_at_its_place(
     places = [line.rpartition("own.yaml:")[2].partition(" ")[0] for line in said]
     assert places == ["4:10:", "6:36:", "6:62:"]
     assert "unknown definition 'vqaa' of ml_tasks (did you mean 'vqa'?)" in said[0]
+
+
+def test_a_published_score_of_another_datasets_run_task_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "datasets/own.yaml"
+    path.parent.mkdir()
+    model = "Qwen/Qwen2.5-VL-3B-Instruct"
+    score = f"{{model: {model}, value: 1, metric: %s, source: s, run_task: %s}}"
+    for name, metric, run_task, said in (
+        ("own", "anls", "chartqa", "run task 'chartqa' is one of dataset 'chartqa', not 'own'"),
+        ("own", "anls", "chartqaa", "unknown definition 'chartqaa' of run_tasks"),
+        ("chartqa", "anls", "chartqa", "run task 'chartqa' does not have metric 'anls'"),
+    ):
+        path.write_text(f"name: {name}\nsource: .\npublished:\n  - {score % (metric, run_task)}\n")
+        more = ("--registry", str(tmp_path))
+        for words in (("validate", *more), ("reproduce", name, "--model", model, *more)):
+            assert main(list(words)) == 2
+            lines = [one for one in capsys.readouterr().err.splitlines() if "own.yaml:4:" in one]
+            assert len(lines) == 1 and said in lines[0], lines
