@@ -11,17 +11,18 @@ sample as if there were no other.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import signal
 import subprocess
 import tempfile
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from hpcbench.metrics.base import SampleMetric, acceptable
 
@@ -59,6 +60,58 @@ def installed(distribution: str, release: str) -> None:
         raise NotInstalled(
             f"the metric is of {wanted}, and {distribution} {found} is installed here"
         )
+
+
+def apart(function: Callable[[], Any]) -> Any:
+    """The result of a publisher's function, of JSON's types, computed in a process of its own.
+
+    One sample may make foreign code run out of memory, hang in a library or leave programs that go on. That
+    costs this sample alone: the process ends with all that it started, also when the caller's time is over.
+
+    Raises:
+        ProgramFailed: the function raised, or its process ended.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        _answer(function, writing)
+    try:
+        os.close(writing)
+        with suppress(OSError):  # the child does it, too: whichever comes first
+            os.setpgid(child, child)
+        with os.fdopen(reading, "rb") as pipe:
+            said = pipe.read()
+        ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    if not said:
+        assert ended is not None  # noqa: S101 - for the type: without WNOHANG there is one
+        how = "with exit code" if ended.si_code == os.CLD_EXITED else "by signal"
+        raise ProgramFailed(f"its process ended {how} {ended.si_status}")
+    answer = json.loads(said)
+    if "raised" in answer:
+        raise ProgramFailed(answer["raised"])
+    return answer["value"]
+
+
+def _answer(function: Callable[[], Any], writing: int) -> NoReturn:
+    """The child's part of `apart`; nothing that the parent would clean up runs in it."""
+    code = 1
+    try:
+        with suppress(OSError):
+            os.setpgid(0, 0)
+        try:
+            answer = {"value": function()}
+        except BaseException as error:  # noqa: BLE001 - foreign code, which also exits
+            answer = {"raised": f"{type(error).__name__}: {error}".rstrip(": ")}
+        said = json.dumps(answer).encode()
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(said)
+        code = 0
+    finally:
+        os._exit(code)
 
 
 @dataclass(frozen=True)

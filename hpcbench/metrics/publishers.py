@@ -27,6 +27,7 @@ from hpcbench.metrics.programs import (
     ProgramFailed,
     ProgramMetric,
     PublishersMetric,
+    apart,
 )
 
 
@@ -281,20 +282,27 @@ class Grits(PublishersMetric, CorpusMetric):
 
         Raises:
             NotInstalled: the package is not here.
+            ProgramFailed: it raised, or ended its process.
             ValueError: the reference is no table.
         """
         self.check_here()
         from grits import GritsEvaluator  # type: ignore[import-not-found]
 
-        evaluator = GritsEvaluator([self.of])
         right = tables_of(str(acceptable(self.name, references)[0]))
-        evaluator.eval_htmls(right, tables_of(prediction if isinstance(prediction, str) else ""))
-        (sums,) = evaluator._evaluators.values()  # noqa: SLF001 - it publishes quotients, not their parts
-        return {
-            "similar": float(sum(sums.true_positive_scores)),
-            "right": float(sum(sums.num_true_cells)),
-            "given": float(sum(sums.num_pred_cells)),
-        }
+        given = tables_of(prediction if isinstance(prediction, str) else "")
+
+        def compared() -> Counts:
+            evaluator = GritsEvaluator([self.of])
+            evaluator.eval_htmls(right, given)
+            (sums,) = evaluator._evaluators.values()  # noqa: SLF001 - it publishes quotients, not their parts
+            return {
+                "similar": float(sum(sums.true_positive_scores)),
+                "right": float(sum(sums.num_true_cells)),
+                "given": float(sum(sums.num_pred_cells)),
+            }
+
+        found: Counts = apart(compared)
+        return found
 
     @property
     def signature(self) -> str:
@@ -346,6 +354,7 @@ class Cdm(PublishersMetric):
 
         Raises:
             NotInstalled: the package is not here.
+            ProgramFailed: it ended its process.
             ValueError: the reference cannot be drawn.
         """
         self.check_here()
@@ -354,7 +363,7 @@ class Cdm(PublishersMetric):
         right = str(acceptable(self.name, references)[0])
         wrong = prediction if isinstance(prediction, str) else ""
         with tempfile.TemporaryDirectory(prefix="cdm-") as folder:
-            found = calc_section_cdm({"gt": right, "pred": wrong}, folder)
+            found = apart(lambda: calc_section_cdm({"gt": right, "pred": wrong}, folder))
             if not (Path(folder) / "bbox_gt.jsonl").exists():
                 raise ValueError("the reference cannot be drawn by XeLaTeX")
         return over_one(float(found["cdm"]))

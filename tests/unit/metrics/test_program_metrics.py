@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +20,10 @@ from typing import Any, ClassVar
 import pytest
 
 from hpcbench.metrics.base import Parts, over_one
-from hpcbench.metrics.programs import NotInstalled, ProgramFailed, ProgramMetric
+from hpcbench.metrics.programs import NotInstalled, ProgramFailed, ProgramMetric, apart
 from hpcbench.metrics.publishers import Cdm, Grits, OlmOcrBench, ParseBench, tables_of
 from hpcbench.schema.records import Reading, Sample
+from hpcbench.scorer.isolate import Guard
 from hpcbench.scorer.one import Scorer
 
 PYTEST = importlib.metadata.version("pytest")
@@ -131,6 +135,40 @@ def test_a_reference_of_another_form_is_refused(tmp_path: Path, reference: str, 
         with pytest.raises(ValueError, match=r"\w") as raised:
             metric.write(folder, ["x"], [reference])
         assert said in str(raised.value)
+
+
+def test_what_a_function_returns_or_raises_apart_comes_back() -> None:
+    assert apart(lambda: [os.getppid(), 0.1 + 0.2]) == [os.getpid(), 0.1 + 0.2]
+    with pytest.raises(ProgramFailed, match="^KeyError: 'a'$"):
+        apart(lambda: {}["a"])
+
+
+def test_a_function_that_ends_its_process_is_named_by_how_it_ended() -> None:
+    with pytest.raises(ProgramFailed, match="^its process ended by signal 9$"):
+        apart(lambda: os.kill(os.getpid(), 9))
+    with pytest.raises(ProgramFailed, match="^its process ended with exit code 3$"):
+        apart(lambda: os._exit(3))
+    with pytest.raises(ProgramFailed, match="^SystemExit: 2$"):
+        apart(lambda: sys.exit(2))
+
+
+def test_a_function_that_hangs_ends_with_the_programs_that_it_started(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+
+    def hang() -> None:
+        program = f"echo $$ > {mark}.part; mv {mark}.part {mark}; exec sleep 600"
+        subprocess.run(["sh", "-c", program], check=True)
+
+    guard = Guard(1.0)
+    while not mark.exists():  # on a busy machine it may not have started in time
+        with guard:
+            assert guard.call(apart, hang) == (None, guard.over)
+        guard = Guard(2 * guard.seconds)
+    started = Path("/proc", mark.read_text().strip(), "cmdline")
+    deadline = time.monotonic() + 60
+    while started.exists() and b"sleep" in started.read_bytes():
+        assert time.monotonic() < deadline, "what it started still runs"
+        time.sleep(0.05)
 
 
 SUMMARY = """
