@@ -108,11 +108,14 @@ def score(arguments: argparse.Namespace) -> int:
     """`hpcbench metrics score NAME FILE`."""
     from hpcbench import statistics
     from hpcbench.cli.output import print_json
+    from hpcbench.evaluation.plan_metrics import lacking
     from hpcbench.metrics.base import outside, value_of
 
     plugin, options = _found(arguments)
     kind = plugins.load("metrics", plugin)
     metric = _made(kind, plugin, {**options, **_given(arguments.option)})
+    if problem := lacking(plugin, metric):
+        raise UserError(problem)
     parts, values, documents, faults = [], [], [], []
     for number, row in _rows(arguments.file):
         prediction, references = _pair(row, kind, arguments.file, number)

@@ -127,6 +127,7 @@ def _score_experiment(
     packages: Path | None,
 ) -> int:
     from hpcbench.evaluation import stage
+    from hpcbench.evaluation.plan_metrics import check_here
 
     scores = folder / "scores" if folder is not None else None
     scored: list[Scored] = []
@@ -146,6 +147,10 @@ def _score_experiment(
         for image in subject.images:
             if arguments.anew or set(image.metrics) & set(due):
                 image.check()  # before a score is written
+        task = subject.run_task
+        check_here(
+            _with_metrics(task, [x for x in task.metrics if arguments.anew or x.name in due])
+        )
         one, changes[name] = stage.score(experiment, subject, scores, again=arguments.anew)
         scored.append(one)
     if arguments.dry_run:

@@ -35,6 +35,27 @@ def run_metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
     return {name: one for name, one in _every_metric(run_task).items() if is_of_run(one)}
 
 
+def check_here(run_task: ResolvedRunTask) -> None:
+    """Check that a run task's metrics have here what they score by, unless they score in an image.
+
+    Raises:
+        UserError: one has not; as `load_metrics`.
+    """
+    here = tuple(one for one in run_task.metrics if one.image is None)
+    loaded = load_metrics(run_task.model_copy(update={"metrics": here}))
+    if wrong := [*filter(None, (lacking(name, one) for name, one in loaded.items()))]:
+        raise UserError(*wrong)
+
+
+def lacking(name: str, metric: Any) -> Problem | None:
+    """Why a metric cannot score in this Python; None: it can."""
+    try:
+        getattr(metric, "check_here", lambda: None)()
+    except (ImportError, ValueError) as error:
+        return Problem(f"metric '{name}' cannot score here: {error}")
+    return None
+
+
 def _every_metric(run_task: ResolvedRunTask) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for definition in run_task.metrics:

@@ -313,6 +313,13 @@ class OcrBenchV2(_Rules):
         self._check(("kind", "words", "synonyms"))
         one_of("words", self.words, get_args(Words))
         one_of("synonyms", self.synonyms, get_args(Synonyms))
+
+    def check_here(self) -> None:
+        """Check that the metric can score here; a host that scores in an image need not have its packages.
+
+        Raises:
+            ValueError: jieba or WordNet is asked for and not there.
+        """
         check_tools(self.words, self.synonyms)
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbench.data.datasets import Ranges, samples, total
 from hpcbench.errors import Problem, UserError
-from hpcbench.evaluation.plan_metrics import load_metrics
+from hpcbench.evaluation.plan_metrics import check_here, load_metrics
 from hpcbench.evaluation.scoring import as_text
 from hpcbench.metrics.base import TooLarge
 from hpcbench.parsers import Read, reader
@@ -36,8 +36,10 @@ def check_references(run_task: ResolvedRunTask, iterator: DatasetIterator, range
     out: their images are not prepared yet.
 
     Raises:
-        UserError: a metric fails on all checked samples; a metric or parser does not exist.
+        UserError: a metric fails on all checked samples, or lacks a package here; a metric or parser does not
+            exist.
     """
+    check_here(run_task)
     asked = [one for one in _some(iterator, ranges) if one.references]
     here = tuple(one for one in run_task.metrics if one.image is None)
     loaded = load_metrics(run_task.model_copy(update={"metrics": here}))

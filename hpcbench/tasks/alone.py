@@ -113,12 +113,13 @@ def score_file(
 
     Raises:
         UserError: the file cannot be read, or an answer belongs to no sample; a metric scores in an image
-            that is not prepared.
+            that is not prepared, or lacks a package here.
     """
     away = [name for one in run_task.scoring_images for name in one.metrics]
     if away and not images:
         what = f"metric '{away[0]}' scores in an image, which this command does not start"
         raise UserError(what, remedy=f"run `hpcbench score {path} --metrics {away[0]} …`")
+    plan_metrics.check_here(run_task)
     metrics = plan_metrics.load_metrics(run_task)
     answered = _Answered(run_task, path)
     subject = Subject(run_task, metrics, answered, more_columns=tuple(columns), images=images)

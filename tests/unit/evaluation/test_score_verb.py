@@ -239,3 +239,21 @@ def test_a_file_of_answers_is_scored_by_the_same_tables(
     assert [row["coverage"] for row in found["rows"]] == [pytest.approx(2 / 3), 1.0]
     assert main(["score", str(path)]) == 2
     assert "--dataset DATASET --ml-task vqa" in capsys.readouterr().err
+
+
+def test_a_metric_whose_package_is_not_here_is_refused_before_it_scores(
+    here: Experiment, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "metric 'grits' cannot score here: grits-metric 0.7.0 is not installed here; `image:` of the"
+    before = files(here)
+    assert said in run(capsys, here.id, "--metrics", "grits", code=2)["problems"][0]["message"]
+    assert files(here) == before, "nothing was written"
+    path = tmp_path / "answers.csv"
+    path.write_text("id;model_answer\ns0;0\n")
+    words = ("--dataset", str(data), "--annotations", "a.jsonl", "--ml-task", "ocr")
+    found = run(capsys, str(path), *words, "--metrics", "grits", code=2)
+    assert said in found["problems"][0]["message"]
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prediction": "a", "references": ["<table></table>"]}\n')
+    assert main(["metrics", "score", "grits", str(path)]) == 2
+    assert said in capsys.readouterr().err
