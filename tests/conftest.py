@@ -150,6 +150,12 @@ def python_with_agents(lab: Lab, wheel: Path) -> Path:
     return _install_for_users(lab, "hpcbench-agents", wheel, (f"{wheel}[agents]",))
 
 
+@pytest.fixture(scope="session")
+def python_with_pdf(lab: Lab, wheel: Path) -> Path:
+    """The same with what reads PDF files."""
+    return _install_for_users(lab, "hpcbench-pdf", wheel, (f"{wheel}[pdf]",))
+
+
 def _install_for_users(lab: Lab, name: str, wheel: Path, needs: Sequence[str]) -> Path:
     environment = lab.home / name
     key = hashlib.sha256(wheel.read_bytes()).hexdigest()[:16]
