@@ -177,6 +177,21 @@ def test_in_the_same_environment_a_job_goes_on(
     assert not [*experiment.workers_dir.glob("*.events.jsonl")]
 
 
+def test_only_the_programs_of_a_copied_environment_are_kept_off_the_original_one(
+    tmp_path: Path, called: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy"
+    (copy / "bin").mkdir(parents=True)
+    (copy / "bin" / "python").touch()
+    for name, more, kept in (("a", {}, True), ("b", {"snapshot": str(copy)}, False)):
+        monkeypatch.setenv("PYTHONPATH", "/mine")
+        monkeypatch.delenv("PYTHONNOUSERSITE", raising=False)
+        experiment = experiment_of(tmp_path / name, None, **more)
+        ArrayTask("probe_of_element", str(experiment.path), "g0")()
+        assert (os.environ.get("PYTHONPATH") == "/mine") is kept
+        assert ("PYTHONNOUSERSITE" not in os.environ) is kept
+
+
 def test_in_another_one_it_says_what_changed_and_claims_nothing(
     tmp_path: Path, called: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
