@@ -126,6 +126,10 @@ def test_a_job_that_died_without_a_word_is_kept_off_its_node_if_there_is_another
     keep_off_failed_nodes(two_groups, [Job("7_0", "hpcbench:x:g0.0", "PENDING", restarts=2)])
     assert len(excluded) == 1, "that node is of the run before the last"
 
+    run("7_0", 1, "n3")
+    keep_off_failed_nodes(two_groups, [Job("7_0", "hpcbench:x:g0.0", "PENDING", restarts=2)])
+    assert excluded[1:] == [("7_0", ["n3"])]
+
 
 def test_a_job_that_its_node_could_not_launch_is_released_and_no_other(
     monkeypatch: pytest.MonkeyPatch,

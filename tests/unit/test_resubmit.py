@@ -95,6 +95,8 @@ def test_an_experiment_ends_after_more_rounds_than_any_needs(tmp_path: Path) -> 
             log.write({"event": "round", "round": number, "time": 0.0, "answered": 0, "groups": []})
     assert len(rounds(here)) == 200
     assert not may_go_on(here, left(here, "drained"), answered=5)
+    begin_round(here)
+    assert not may_go_on(here, left(here, "drained"), answered=5)
 
 
 def test_even_free_work_does_not_go_on_for_ever_without_an_answer(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from hpcbench.files.atomic import read_lines
 from hpcbench.schema.definitions import Resources, Site
 from hpcbench.submit import rounds as rounds_module
 from hpcbench.submit.array_task import ArrayTask
-from hpcbench.submit.rounds import begin_round, cancel, hand_over, submit_last_job
+from hpcbench.submit.rounds import begin_round, cancel, hand_over, submit_first, submit_last_job
 from tests.unit.past import past
 from tests.unit.slurm.fake_slurm import Fake
 from tests.unit.small import resolved, run_task
@@ -90,6 +90,15 @@ def test_an_array_of_workers_and_the_last_job_that_waits_for_it(
     assert f"--job-name=hpcbench:{here.id}:g0.0\n" in array and "--dependency" not in array
     assert "--dependency=afterany:4711\n" in last and "--array" not in last
     assert "--nodes=1\n" in last and "--cpus-per-task=1\n" in last and "--gres" not in last
+
+
+def test_a_second_call_of_a_submission_submits_nothing(tmp_path: Path, slurm: Fake) -> None:
+    here = experiment(tmp_path)
+    here.jobs_dir.mkdir(mode=0o700)  # as preparation leaves it
+    slurm.job("4712", name=f"hpcbench:{here.id}:finalise.0", state="PENDING")
+    for _ in range(2):
+        assert submit_first(here).jobs == {"g0": "4711", "finalise": "4712"}
+    assert len(slurm.calls("sbatch")) == 2
 
 
 def test_workers_beyond_the_largest_array_are_further_arrays(tmp_path: Path, slurm: Fake) -> None:
