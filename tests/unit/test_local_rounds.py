@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from hpcbench.submit import local
 from hpcbench.submit import rounds as rounds_module
 from hpcbench.submit.array_task import ArrayTask
 from hpcbench.submit.local import Part, Supervisor
-from hpcbench.submit.rounds import begin_round, hand_over
+from hpcbench.submit.rounds import begin_round, end_jobs, hand_over
 from tests.unit.past import past
 from tests.unit.small import run_task
 
@@ -213,6 +214,34 @@ def test_a_round_of_this_machine_is_one_process_whose_number_is_kept(
     assert printed(here, 0) == f"-P -m hpcbench.submit.local {here.path} 0\n"
     hand_over(here)
     assert rounds(here) == [now], "a round is handed over once"
+
+
+@outlives
+@pytest.mark.parametrize(("option", "inside"), [("-P", False), ("-B", True)])
+def test_a_python_that_imports_from_the_current_folder_starts_in_the_experiments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, inside: bool
+) -> None:
+    here = planned(tmp_path)
+    python = (sys.executable, "-c", "import os; print(os.getcwd())", option)
+    monkeypatch.setattr(rounds_module, "interpreter", lambda experiment: python)
+    begin_round(here, here.work.groups)
+    assert (printed(here, 0).strip() == str(here.path.resolve())) is inside
+
+
+@outlives
+def test_an_experiment_of_this_machine_ends_with_its_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = planned(tmp_path)
+    waits = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)", "-P")
+    monkeypatch.setattr(rounds_module, "interpreter", lambda experiment: waits)
+    begin_round(here, here.work.groups)
+    assert printed(here, 0) == "up\n"
+    assert end_jobs(here) == 1
+    end = time.monotonic() + 60
+    while end_jobs(here) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert end_jobs(here) == 0
 
 
 @outlives

@@ -86,6 +86,19 @@ def test_an_array_that_waits_for_another_needs_no_workers_yet(
     assert found == set_to
 
 
+def test_workers_are_shared_by_the_work_and_the_size_of_arrays(
+    two_groups: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_to: list[tuple[str, int]] = []
+    monkeypatch.setattr(slurm, "set_throttle", lambda *one: set_to.append(one) or True)
+    monkeypatch.setattr(slurm, "cancel_waiting", lambda jobs: None)
+    with EventLog(two_groups.submission_file) as log:
+        log.write("shrunk", step="g1", workers=1)
+    busy = [Job(f"{job}_0", "hpcbench:x:g0.0", "RUNNING") for job in "78"]
+    share_workers(two_groups, busy, remaining(two_groups))
+    assert set_to == [("7", 3)]
+
+
 def test_an_array_whose_work_is_done_gives_its_workers_away_and_starts_no_more(
     two_groups: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

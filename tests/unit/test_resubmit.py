@@ -211,12 +211,12 @@ def test_without_a_larger_shape_it_is_not_tried_again(tmp_path: Path) -> None:
 
 
 def test_what_would_exceed_the_gpu_hours_is_stopped_and_says_so(tmp_path: Path) -> None:
-    here = experiment(tmp_path, max_gpu_hours=1.0)
-    group = here.work.groups[0]
-    assert group.gpus == 1
-    worker(here, {"event": "stopped", "time": BEGIN + 3500.0})
-    assert next_groups(here, left(here)) == ()
-    assert "max_gpu_hours: 0.97 of 1" in control_state(here).stopped_tasks["a"]
+    here = experiment(tmp_path, model={"gpus": 2}, max_gpu_hours=2.0)
+    group = next(one for one in here.work.groups if "a" in one.run_tasks)
+    assert group.gpus == 2
+    worker(here, {"event": "stopped", "time": BEGIN + 3500.0}, group=group.id)
+    assert next_groups(here, [one for one in left(here) if one.shard.run_task == "a"]) == ()
+    assert "max_gpu_hours: 1.94 of 2" in control_state(here).stopped_tasks["a"]
 
 
 @pytest.mark.parametrize(("nodes", "expected"), [(["n1"], []), (["n1", "n2"], ["n1"])])

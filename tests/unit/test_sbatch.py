@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -21,6 +22,7 @@ from hpcbench.schema.plan import Group, ResolvedPlan
 from hpcbench.schema.shared_types import Resources
 from hpcbench.submit.sbatch import (
     FIND_MODULES,
+    clean_environment,
     parameters,
     sbatch_text,
     setup,
@@ -285,6 +287,27 @@ def test_the_template_of_the_cluster_guide_makes_shell_lines(tmp_path: Path) -> 
     assert "export NCCL_DEBUG=WARN" in lines
     assert lines[-1] == f'echo "{plan.plan.name} charges docs"'
     assert "export NCCL_DEBUG=WARN" not in setup(plan)
+
+
+@pytest.mark.parametrize(
+    ("limit", "minutes"), [("00:00:30", 1), ("00:02:59", 2), ("1-00:00:00", 1440)]
+)
+def test_a_time_limit_is_said_in_whole_minutes_and_never_0_which_slurm_reads_as_none(
+    limit: str, minutes: int
+) -> None:
+    assert f"time={minutes}" in options(script(resources={"time_limit": limit}))
+
+
+def test_variables_of_an_outer_job_are_gone_while_sbatch_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outer = ("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID", "SBATCH_PARTITION", "SUBMITIT_EXECUTOR")
+    for name in (*outer, "SLURM_CONF", "HOME_OF_SLURM_"):
+        monkeypatch.setenv(name, "x")
+    with clean_environment():
+        assert not set(outer) & set(os.environ)
+        assert os.environ["SLURM_CONF"] == os.environ["HOME_OF_SLURM_"] == "x"
+    assert set(outer) <= set(os.environ)
 
 
 def test_a_mistake_in_an_included_template_is_reported_there(tmp_path: Path) -> None:
