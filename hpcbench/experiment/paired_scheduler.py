@@ -143,7 +143,7 @@ class PairedScheduler(ShardScheduler):
     def _fits_with_other(self, shard: Shard, loaded: str | None, seconds_left: float) -> bool:
         """Whether there is time for the whole pair."""
         half = self._open_half(shard)
-        if half is None or seconds_left == float("inf"):
+        if half is None:
             return self._fits(shard, loaded, seconds_left)
         models = dict.fromkeys(self._models[one.run_task] for one in (shard, half))
         loads = sum(self._load_seconds.get(one, 0.0) for one in models if one != loaded)
