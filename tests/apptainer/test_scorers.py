@@ -88,7 +88,9 @@ def test_in_its_image_a_publishers_scorer_gives_what_its_own_command_gives(
     assert done.returncode == 0, done.stderr
     argv: list[str | Path] = ["apptainer", "-q", "exec", "--containall", "--no-home"]
     argv += ["--workdir", folder, "--bind", folder]
-    theirs = lab.run_as_user([*argv, image, "python3", program], timeout=3 * LONGEST)
+    theirs = lab.run_as_user(
+        [*argv, image, "env", f"HOME={folder}", "python3", program], timeout=3 * LONGEST
+    )
     assert theirs.returncode == 0, theirs.stderr
     compare(case, json.loads(done.stdout)["rows"], theirs.stdout)
 
