@@ -142,6 +142,14 @@ def test_verdicts_that_the_metric_does_not_know_are_refused(files: Files) -> Non
     assert "allows the verdict 'good', but metric 'judge_binary' has no value for it" in line
 
 
+def test_what_verdicts_cost_is_a_metric_of_a_judge(files: Files) -> None:
+    plan = files.resolved(judge(metrics=["cost", "judge_binary"]))
+    assert [one.name for one in plan.run_tasks[1].metrics] == ["judge_binary", "cost"]
+    assert [one.name for one in files.resolved(judge()).run_tasks[1].metrics] == ["judge_binary"]
+    lines = files.refusal(judge(metrics=["judge_graded"]))
+    assert any("and no metric 'judge_graded'" in line for line in lines)
+
+
 # --- verdicts as numbers --------------------------------------------------------------------------------
 
 
