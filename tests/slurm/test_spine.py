@@ -124,6 +124,7 @@ def test_doctor_checks_the_site_and_sends_one_real_job(slurm_user: User, image: 
 @pytest.mark.campaign
 def test_doctor_measures_the_network_between_two_nodes(slurm_user: User, image: str) -> None:
     printed = slurm_user.ok(*example("doctor --run --nodes 2"), "--image", image)
+    print(printed)
 
     assert re.search(
         r"all-reduce by gloo between n\d and n\d over lo: \d+ µs for 4 bytes, ", printed
