@@ -45,7 +45,7 @@ class Played:
 
     running: list[Process]
     log: list[tuple[str, str | None, int]]
-    """Of each start: the element, its GPUs, and how many run with it."""
+    """Starts: the element, its GPUs, and the number of elements that run with it."""
     looks = 1
 
     def __init__(self, folder: Path, python: str) -> None:

@@ -365,7 +365,7 @@ def test_a_refusal_as_data_is_for_people_also_a_line_unless_one_terminal_shows_b
     os.close(theirs)
 
 
-def test_a_refusal_whose_data_nobody_reads_is_no_bug(files: Files) -> None:
+def test_a_refusal_whose_data_is_not_read_is_no_bug(files: Files) -> None:
     plan = files.plan(PLAN.replace("dataset: pages", "dataset: pagse"))
     words = ["validate", str(plan), "--registry", str(files.registry), "--json"]
     reading, writing = os.pipe()

@@ -1,4 +1,4 @@
-"""What a round hands to sbatch, and how its answers and refusals are read, with a FAKE Slurm on PATH.
+"""The submission of a round by sbatch, its answers and its refusals, with a FAKE Slurm on PATH.
 
 The same with a real one is in tests/slurm.
 """
