@@ -4,47 +4,49 @@
       manager: runpod
       options: {gpu_types: [NVIDIA L40S], max_cost: 5}
 
-A wrapped command is a *runner* here (`runpod_run`): it rents the pod, runs the command in it, and deletes
-the pod, however the command ends. The image needs root, and `sshd` and `rsync`, or apt to install them.
+The image needs root, and `sshd` and `rsync`, or apt to install them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import shutil
-import socket
-import sys
+import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from getpass import getuser
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
-from hpcbench import plugins, secret
-from hpcbench.environments.inside import Bind, words
+from hpcbench import secret
+from hpcbench.environments import rented
 from hpcbench.environments.oci import resolve
-from hpcbench.environments.runpod_api import CONSOLE, Api, ApiFault
+from hpcbench.environments.rented import NotRented, Order
+from hpcbench.environments.runpod_api import Api, ApiFault
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.experiment import process_identity
-from hpcbench.files.atomic import read_json, write_json
-from hpcbench.files.lease import boot_id
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.definitions import ContainerSite
 from hpcbench.schema.image_reference import Reference
+from hpcbench.ssh.login import Host
 
-SPEC = "HPCBENCH_RUNPOD"
-"""Variable with the runner's instructions."""
+FOUND_SECONDS = 30.0
+"""Seconds in which a new pod may be unknown to the API."""
 
-
-START_SECONDS = 3600.0
-"""Longest wait for a command: the pod is rented and its data copied first; each step has its own limit."""
-
-KEPT_SECONDS = 14 * 86400.0
-"""Seconds for which the cost of another machine's pod is kept."""
+START = """
+(umask 077; export -p > /run/hpcbench.env; mkdir -p /root/.ssh
+printf '%s\\n' "$PUBLIC_KEY" >> /root/.ssh/authorized_keys)
+if ! command -v rsync >/dev/null || ! [ -x /usr/sbin/sshd ]; then
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update && apt-get install -y --no-install-recommends openssh-server rsync
+fi
+mkdir -p /run/sshd
+test -f /run/hpcbench.host || ssh-keygen -q -t ed25519 -N '' -f /run/hpcbench.host
+exec /usr/sbin/sshd -D -e -h /run/hpcbench.host -o PermitRootLogin=prohibit-password \\
+    -o PasswordAuthentication=no -o UsePAM=no -o AllowStreamLocalForwarding=yes \\
+    -o AllowTcpForwarding=yes -o MaxSessions=50
+"""
+"""Replaces the entry point of the image in a pod. Sessions of sshd lack the image's environment, so a file
+keeps it; a host key in the image would be public, so a new one is generated."""
 
 
 class RunPod:
@@ -114,9 +116,9 @@ class RunPod:
                     remedy="use an image of a registry, docker://HOST/NAME",
                 )
             )
-        options = _options(container)
-        _check_machine(options)
-        sweep(Api(options.endpoint, secret.reveal(options.api_key)), cache, say)
+        options = rented.checked(RunPod, RunPod.Options, container.options)
+        _check_files(options)
+        rented.sweep(self.machines_of(container.options), "runpod", cache, say)
         named = Reference.parse(reference)
         digest = resolve(named, container.insecure_registries)
         return Environment(
@@ -128,7 +130,7 @@ class RunPod:
                 "cache": str(cache),
                 "requirements": json.dumps(list(requirements)),
             },
-            start_seconds=START_SECONDS,
+            start_seconds=rented.START_SECONDS,
         )
 
     def wrap(
@@ -140,192 +142,128 @@ class RunPod:
         gpus: int,
         container: ContainerSite,
     ) -> Command:
-        """The runner, instructed by a variable: every user can read an argument list.
+        """The runner."""
+        return rented.wrap(environment, argv, mounts, env, gpus, container)
 
-        Read-only mounts are copied into the pod. Writable mounts start empty there and are copied back; files
-        that already exist here are appended to.
-        """
-        options = _options(container)
-        if gpus and not options.gpu_types:
-            raise EnvironmentFault(
-                "container.options names no gpu_types, but the model needs a GPU",
-                remedy="name some in RunPod's spelling, e.g. `gpu_types: [NVIDIA L40S]`",
-            )
-        folders = tuple(Bind.parse(mount) for mount in (*mounts, *container.binds))
-        for folder in folders:
-            if not Path(folder.source).exists():
-                raise EnvironmentFault(
-                    f"cannot copy {folder.source} to the pod: it is not on this machine"
-                )
-        spec = Spec(
-            options=options,
-            image=environment.path,
-            argv=tuple(words(argv)),
-            env=dict(env),
-            mounts=folders,
-            gpus=gpus,
-            cache=environment.details["cache"],
-            requirements=tuple(json.loads(environment.details["requirements"])),
-        )
-        return Command(
-            [sys.executable, "-m", "hpcbench.environments.runpod_run"],
-            {SPEC: spec.model_dump_json()},
-        )
+    @staticmethod
+    def machines_of(options: Mapping[str, Any]) -> Pods:
+        """The pods of the account that the options name."""
+        read = rented.checked(RunPod, RunPod.Options, options)
+        return Pods(Api(read.endpoint, secret.reveal(read.api_key)), read)
+
+    @staticmethod
+    def machines_at(account: Mapping[str, str]) -> Pods:
+        """The pods of an account."""
+        return Pods(Api(account["endpoint"], account["key"]), RunPod.Options(max_cost=1))
 
 
-class Spec(BaseModel, extra="forbid", frozen=True):
-    """A runner's task. Holds references, no secrets except in `env`."""
+class Pods:
+    """The pods of an account.
 
-    options: RunPod.Options
-    image: str
-    argv: tuple[str, ...]
-    env: dict[str, str]
-    mounts: tuple[Bind, ...]
-    gpus: int
-    cache: str
-    requirements: tuple[str, ...]
-
-
-class Rented(BaseModel, frozen=True):
-    """Record of a pod, kept while the pod may exist, so that another process can check it."""
-
-    name: str
-    """`hpcbench-USER-HOST-PID-TOKEN`."""
-    host: str
-    boot: str
-    """Boot id of that host: after a reboot, all its earlier processes are gone."""
-    pid: int
-    """Process id of the runner."""
-    started: str
-    """Start time of the runner in the kernel's format: process ids are reused."""
-    worker: tuple[int, str]
-    """Process id and start time of the process that started the runner."""
-    begun: float
-    """Start of the lease, Unix time."""
-    price: float = 0.0
-    """USD an hour."""
-    id: str | None = None
-    """None: the pod was requested, and no response has come yet."""
-    deadline: float | None = None
-    """Unix time."""
-    ended: float | None = None
-    """Unix time; the record stays while its worker lives: the pod's cost reduces the worker's budget."""
-
-    @classmethod
-    def by_me(cls) -> Rented:
-        """A record for a pod that this process will rent."""
-        host, pid, worker = _host(), os.getpid(), os.getppid()
-        return cls(
-            name=f"{_prefix()}{host}-{pid}-{os.urandom(4).hex()}",
-            host=host,
-            boot=boot_id(),
-            pid=pid,
-            started=process_identity.started(pid) or "",
-            worker=(worker, process_identity.started(worker) or ""),
-            begun=time.time(),
-        )
-
-    def write(self, cache: Path) -> None:
-        """Write the record: before the pod is requested, and at each change."""
-        write_json(self._file(cache), self.model_dump())
-
-    def close(self, cache: Path) -> None:
-        """Mark the pod as deleted, after that was verified."""
-        self.model_copy(update={"ended": self.ended or time.time()}).write(cache)
-
-    def forget(self, cache: Path) -> None:
-        """Delete the record: there was no pod, or no process needs it any more."""
-        self._file(cache).unlink(missing_ok=True)
-
-    def same_worker(self, other: Rented) -> bool:
-        """Whether one process started both runners."""
-        return (self.host, self.boot, self.worker) == (other.host, other.boot, other.worker)
-
-    @property
-    def cost(self) -> float:
-        """USD until now, or until its end."""
-        return self.price * ((self.ended or time.time()) - self.begun) / 3600
-
-    @property
-    def left(self) -> str | None:
-        """Reason why no process needs the pod any more; None: a process may need it."""
-        if self.deadline is not None and time.time() > self.deadline:
-            return "its time is used up"
-        if self._gone(self.pid, self.started):
-            return f"its process {self.pid} has ended"
-        return None
-
-    @property
-    def settled(self) -> bool:
-        """Whether its worker is gone, too."""
-        return time.time() - self.begun > KEPT_SECONDS or self._gone(*self.worker)
-
-    def _gone(self, pid: int, started: str) -> bool:
-        """Whether that process has ended; False for another machine, whose processes are invisible here."""
-        return self.host == _host() and (
-            self.boot != boot_id() or process_identity.started(pid) != started
-        )
-
-    def _file(self, cache: Path) -> Path:
-        return cache / "runpod" / f"{self.name}.json"
-
-
-def sweep(api: Api, cache: Path, say: Callable[[str], None]) -> None:
-    """Delete pods whose runner has ended or whose time is used up.
-
-    Only pods in this cache: processes of other machines are invisible here.
+    A pod makes its host key when it starts, and RunPod's API does not report it. So the key is accepted at
+    first contact, into a file of this run alone. The address comes from the API over TLS; an attacker who
+    redirects packets to it could still pose as the pod, and would get the model and the data.
     """
-    try:
-        there = {str(pod.get("name")): str(pod["id"]) for pod in api.pods()}
-    except ApiFault as fault:
-        if fault.status:
-            raise
-        raise EnvironmentFault(f"cannot query RunPod: {fault.message}", fault.remedy) from fault
-    known = {rented.name: rented for rented in _rented(cache)}
-    for rented in known.values():
-        why, pod = rented.left, there.get(rented.name)
-        if why is not None and pod is not None:
-            api.give_back(pod)
-            say(f"deleted pod {pod} ({rented.name}) of an earlier run: {why}")
-        if rented.settled and (why is not None or rented.ended is not None):
-            rented.forget(cache)
-        elif why is not None:
-            rented.close(cache)
-    for name in there:
-        if name.startswith(_prefix()) and name not in known:
-            say(
-                f"pod {there[name]} ({name}) is of another cache: if no run needs it, delete it at {CONSOLE}"
-            )
+
+    image_environment = ". /run/hpcbench.env; unset PUBLIC_KEY SSH_PUBLIC_KEY RUNPOD_API_KEY; "
+
+    def __init__(self, api: Api, options: RunPod.Options) -> None:
+        self._api, self._options = api, options
+
+    def account(self) -> Mapping[str, str]:
+        """Address and key of the API."""
+        return {"endpoint": self._api.endpoint, "key": self._api.key}
+
+    def existing(self) -> Mapping[str, str]:
+        """Name → id of all pods."""
+        try:
+            return {str(pod.get("name")): str(pod["id"]) for pod in self._api.pods()}
+        except ApiFault as fault:
+            if fault.status:
+                raise
+            raise EnvironmentFault(f"cannot query RunPod: {fault.message}", fault.remedy) from fault
+
+    def lives(self, machine: str) -> bool:
+        """Whether the pod runs."""
+        found = self._api.find(machine)
+        return found is not None and found.get("desiredStatus") == "RUNNING"
+
+    def end_at(self, seconds: int) -> str:
+        """Every pod has `runpodctl` and a key for it."""
+        return f'. /run/hpcbench.env; sleep {seconds}; runpodctl remove pod "$RUNPOD_POD_ID"'
+
+    def give_back(self, machine: str, patience: float = rented.GIVE_BACK_SECONDS) -> None:
+        """Delete a pod, and verify that it is gone."""
+        self._api.give_back(machine, patience)
+
+    def rent(self, order: Order) -> Host:
+        """Request the pod, refuse it if it costs too much, wait for its address."""
+        options = self._options
+        key = _key(options, order.folder)
+        public = key.with_name(f"{key.name}.pub").read_text(encoding="utf-8").strip()
+        body: dict[str, Any] = {
+            "name": order.name,
+            "imageName": order.image,
+            "cloudType": options.cloud.upper(),
+            "computeType": "GPU" if order.gpus else "CPU",
+            "containerDiskInGb": options.disk_gb,
+            "volumeInGb": 0,
+            "ports": ["22/tcp"],
+            "supportPublicIp": True,
+            "interruptible": False,
+            "env": {"PUBLIC_KEY": public},
+            "dockerEntrypoint": ["sh", "-c"],
+            "dockerStartCmd": [START],
+        }
+        if order.gpus:
+            body |= {"gpuCount": order.gpus, "gpuTypeIds": list(options.gpu_types)}
+            body |= {"gpuTypePriority": "custom"}
+        if options.registry_login is not None:
+            body["containerRegistryAuthId"] = options.registry_login
+        with order.waiting():
+            try:
+                pod = self._api.create(body)
+            except ApiFault as fault:
+                if not fault.passing:
+                    raise NotRented(fault.message, fault.remedy) from fault
+                raise
+            order.know(id=str(pod["id"]))
+        price = _price(pod) or _price(self._api.find(str(pod["id"])) or {})
+        deadline = order.asked_at + 3600 * _hours(price, options, order.left)
+        order.know(price=price, deadline=deadline)
+        until = min(deadline, order.asked_at + 60 * options.start_minutes)
+        host, port = self._address(str(pod["id"]), order.asked_at, until)
+        return Host(host, "root", port, identity=str(key), first_contact=order.folder / "known")
+
+    def _address(self, pod: str, asked_at: float, until: float) -> tuple[str, int]:
+        """Address of the pod's sshd, as soon as it is known.
+
+        Raises:
+            EnvironmentFault: that takes too long, or the pod disappeared.
+        """
+        pause = 0.5
+        while True:
+            # A new pod may be missing in some of the API's replies.
+            new = time.time() - asked_at < FOUND_SECONDS
+            found = self._api.find(pod) or ({} if new else {"desiredStatus": "gone"})
+            state = found.get("desiredStatus")
+            if state in ("gone", "EXITED"):
+                raise EnvironmentFault(f"pod {pod} ended before it could be used: {state}")
+            host, port = found.get("publicIp"), (found.get("portMappings") or {}).get("22")
+            if state == "RUNNING" and host and port:
+                return str(host), int(port)
+            if time.time() > until:
+                raise EnvironmentFault(
+                    f"pod {pod} had no address after {self._options.start_minutes:g} minutes",
+                    remedy="a large image needs time: raise container.options.start_minutes of the site",
+                )
+            time.sleep(pause)
+            pause = min(1.5 * pause, 5.0)
 
 
-def spent(cache: Path, by: Rented) -> float:
-    """USD that the worker of a pod has spent on its other pods."""
-    others = (one for one in _rented(cache) if one.name != by.name)
-    return sum(one.cost for one in others if one.same_worker(by))
-
-
-def _rented(cache: Path) -> Iterator[Rented]:
-    for file in sorted((cache / "runpod").glob("hpcbench-*.json")):
-        with contextlib.suppress(
-            FileNotFoundError, ValueError
-        ):  # removed meanwhile, or another version's
-            yield Rented.model_validate(read_json(file))
-
-
-def _options(container: ContainerSite) -> RunPod.Options:
-    wrong = plugins.check_options(RunPod, container.options)
-    if wrong:
-        raise UserError(*(Problem(f"container of the site: {message}") for _, message in wrong))
-    return RunPod.Options.model_validate(dict(container.options))
-
-
-def _check_machine(options: RunPod.Options) -> None:
+def _check_files(options: RunPod.Options) -> None:
     """Check the runner's programs and files before the pod costs money."""
-    for program, package in (("ssh", "openssh-client"), ("rsync", "rsync")):
-        if shutil.which(program) is None:
-            raise EnvironmentFault(
-                f"there is no {program} on this machine", remedy=f"install {package}"
-            )
+    rented.check_programs({"ssh": "openssh-client", "rsync": "rsync"})
     if options.ssh_key is not None:
         for file in (
             Path(options.ssh_key).expanduser(),
@@ -335,9 +273,35 @@ def _check_machine(options: RunPod.Options) -> None:
                 raise EnvironmentFault(f"container.options.ssh_key: there is no file {file}")
 
 
-def _prefix() -> str:
-    return f"hpcbench-{getuser()}-"
+def _key(options: RunPod.Options, folder: Path) -> Path:
+    """The private key file, generated if the user names none."""
+    if options.ssh_key is not None:
+        return Path(options.ssh_key).expanduser()
+    key = folder / "key"
+    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "hpcbench", "-f", str(key)]
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+    return key
 
 
-def _host() -> str:
-    return socket.gethostname().partition(".")[0]
+def _price(pod: Mapping[str, Any]) -> float:
+    """USD an hour; the API gives it as text."""
+    try:
+        return float(pod.get("costPerHr") or 0)
+    except ValueError:
+        return 0.0
+
+
+def _hours(price: float, options: RunPod.Options, left: float) -> float:
+    """Allowed hours of a pod at that price, with `left` USD remaining."""
+    max_cost, max_hours = options.max_cost, options.max_hours
+    if price <= 0:
+        raise EnvironmentFault(
+            "RunPod names no price for the pod, so hpcbench cannot keep max_cost"
+        )
+    if max_hours is not None and price * max_hours > max_cost:
+        raise EnvironmentFault(
+            f"the pod costs {price:.2f} USD an hour: max_hours = {max_hours:g} would cost "
+            f"{price * max_hours:.2f} USD, but max_cost is {max_cost:g} USD",
+            remedy="raise max_cost, lower max_hours, or name cheaper gpu_types",
+        )
+    return min(max_hours or left / price, left / price)

@@ -48,7 +48,7 @@ class Api:
     """The pods of one account."""
 
     def __init__(self, endpoint: str, key: str) -> None:
-        self.endpoint, self._key = endpoint.rstrip("/"), key
+        self.endpoint, self.key = endpoint.rstrip("/"), key
         # A redirect would send the key to another address.
         self._opener = urllib.request.build_opener(_NoRedirect)
 
@@ -138,7 +138,7 @@ class Api:
             self.endpoint + path,
             None if body is None else json.dumps(body).encode(),
             {
-                "Authorization": f"Bearer {self._key}",
+                "Authorization": f"Bearer {self.key}",
                 "Content-Type": "application/json",
                 "User-Agent": "hpcbench",
             },

@@ -19,6 +19,7 @@ from typing import Any
 
 from hpcbench import environments, plugins, secret
 from hpcbench.data.staging import staging_folder
+from hpcbench.environments import rented
 from hpcbench.environments.failures import is_apptainers_own, recognise
 from hpcbench.environments.orphans import end_session, held_folder, scratch
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
@@ -50,6 +51,12 @@ TAIL_BYTES = 2**16
 START_POLL_SECONDS = 0.02
 """Interval of checks whether a starting wrapper is up; a failed check only costs a `connect`."""
 
+
+TAKEN = "machine_taken"
+"""Cause of the end of an engine whose rented machine was taken away."""
+
+TAKEN_SECONDS = 120.0
+"""Longest wait for a runner's end when its engine is gone: it asks whether the machine was taken away."""
 
 LOCK_POLL_SECONDS = 0.2
 """Interval of tries to load on a GPU on which another engine loads."""
@@ -252,12 +259,26 @@ class EngineProcess:
 
     async def cause(self) -> str:
         """The wrapper's word for the reason of the engine's end; `unknown` if it has none."""
+        if await self.taken():
+            return TAKEN
         if (blamed := await self.blamed()) is not None:
             return blamed.cause
         try:
             return str((await self.client.status())["error"]["cause"])
         except (HpcbenchError, OSError, KeyError, TypeError):
             return "unknown"
+
+    async def taken(self) -> bool:
+        """Whether the rented machine was taken away, which says nothing about the model."""
+        if not self.elsewhere or self._process is None:
+            return False
+        with contextlib.suppress(HpcbenchError, OSError):
+            await self.client.status()
+            return False
+        try:  # its runner asks the provider first
+            return await asyncio.to_thread(self._process.wait, TAKEN_SECONDS) == rented.TAKEN
+        except subprocess.TimeoutExpired:
+            return False
 
     async def blamed(self) -> RankFailure | None:
         """The rank to blame for the end of an engine with several nodes; all its ranks are ended then."""

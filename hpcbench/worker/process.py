@@ -424,8 +424,7 @@ class Worker:
                 return
             except EngineGone as gone:
                 taken.acknowledge()
-                own = list(gone.in_flight)
-                await self._died(run_task, gone)
+                own = list(gone.in_flight) if await self._died(run_task, gone) else []
                 if run_task.model.name in self.board.given_up:
                     raise
                 if not await self._load(run_task):
@@ -433,13 +432,17 @@ class Worker:
                         return
                     raise
 
-    async def _died(self, run_task: ResolvedRunTask, gone: EngineGone) -> None:
-        """Handle an engine's own end: the next load starts all engines of this job again."""
+    async def _died(self, run_task: ResolvedRunTask, gone: EngineGone) -> bool:
+        """Handle an engine's own end: the next load starts all engines of this job again.
+
+        Returns:
+            Whether a sample may be the cause.
+        """
         if gone.model:
             await self.beside.died(gone)
             self.serving.wrapper.model = None
-        else:
-            await self.serving.died(run_task.model, gone)
+            return True
+        return await self.serving.died(run_task.model, gone)
 
     async def _alone(
         self,
@@ -464,6 +467,8 @@ class Worker:
                 self.suspected[run_task.name].discard(sample_id)
             except EngineGone as gone:
                 if not self.serving.warm or self.poisonous >= POISONOUS:
+                    raise
+                if await self.serving.wrapper.taken():
                     raise
                 self.poisonous += 1
                 self.serving.ended_by_sample(run_task.model)

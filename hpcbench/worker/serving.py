@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from hpcbench.inference.client import EngineGone, LoadFailed
 from hpcbench.monitor.devices import check_allocation, machine
 from hpcbench.schema.definitions import Model
-from hpcbench.worker.engine import EngineProcess, Loaded, explained
+from hpcbench.worker.engine import TAKEN, EngineProcess, Loaded, explained
 from hpcbench.worker.event_log import WorkerEvents
 from hpcbench.worker.job_watch import JobWatch
 from hpcbench.worker.limit_watch import LimitWatch
@@ -65,7 +65,7 @@ class Serving:
         await self._tokens.end()
         self._limits.end()
         try:
-            loaded = await load_engine(wrapper, model, model.gpus, self._news, self._stop)
+            loaded = await self._load(model)
         except (LoadFailed, EngineGone) as error:
             cause = (error.cause if isinstance(error, LoadFailed) else None) or "unknown"
             self._give_up(model, explained(error, wrapper.log), cause)
@@ -79,18 +79,37 @@ class Serving:
         self._limits.follow(model.name, wrapper.client.limits)
         return True
 
+    async def _load(self, model: Model) -> Loaded | None:
+        """Load the model, again after each machine that was taken away: the machines' cost ends that."""
+        while True:
+            try:
+                return await load_engine(self.wrapper, model, model.gpus, self._news, self._stop)
+            except (LoadFailed, EngineGone) as error:
+                if self._stop.is_set() or not await self.wrapper.taken():
+                    raise
+                self._news.write(
+                    "engine_died", sync=True, model=model.name, message=str(error), cause=TAKEN
+                )
+
     async def end(self) -> None:
         """Log what is left to log of the last engine, before it ends."""
         await self._tokens.end()
         self._limits.end()
 
-    async def died(self, model: Model, gone: EngineGone) -> None:
-        """Handle an engine's own end: the next load starts another, unless the model is given up."""
+    async def died(self, model: Model, gone: EngineGone) -> bool:
+        """Handle an engine's own end: the next load starts another, unless the model is given up.
+
+        Returns:
+            Whether model or samples may be the cause; False: its rented machine was taken away.
+        """
         message, cause = await log_death(self.wrapper, model.name, gone, self._news)
         self.wrapper.model = None
+        if cause == TAKEN:
+            return False
         self._deaths[model.name] = self._deaths.get(model.name, 0) + 1
         if self._deaths[model.name] >= ENGINE_DEATHS:
             self._give_up(model, f"the engine died {ENGINE_DEATHS} times: {message}", cause)
+        return True
 
     def ended_by_sample(self, model: Model) -> None:
         """Handle an engine that one sample ended twice: its first death is not the model's fault."""

@@ -2,61 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpcbench.environments.runpod import Rented, RunPod
-from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import ContainerSite
-from tests.cluster.packages import install_packages
-from tests.cluster.system import LabError
-from tests.conftest import unavailable
+from hpcbench.environments.runpod import RunPod
+from tests.rented import IMAGE, cache, packages, programs
+from tests.rented import Rig as AnyRig
 from tests.runpod.fake_api import KEY, FakeRunPod
 
-IMAGE = f"docker://registry.example/engine@sha256:{'a' * 64}"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _programs() -> None:
-    wanted = {"sshd": "openssh-server", "ssh": "openssh-client", "rsync": "rsync"}
-    missing = [
-        package
-        for program, package in wanted.items()
-        if not shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin")
-    ]
-    if missing:
-        try:
-            install_packages(missing)
-        except LabError as error:
-            unavailable(f"no {', '.join(missing)} on this machine: {error}")
-    done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], check=False)
-    if done.returncode:
-        unavailable("no namespaces for pods here: the fake needs root")
-
-
-@pytest.fixture(scope="session")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all, so that they are made once."""
-    return tmp_path_factory.mktemp("packages")
-
-
-@pytest.fixture
-def cache(tmp_path: Path, packages: Path) -> Path:
-    """One for each test: what pods have cost is kept there."""
-    folder = tmp_path / "cache"
-    folder.mkdir()
-    (folder / "packages").symlink_to(packages)
-    return folder
+__all__ = ["IMAGE", "cache", "packages", "programs"]
 
 
 @pytest.fixture
@@ -70,121 +28,22 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRunPod
     made.close()
 
 
-@dataclass
-class Runner:
-    """A runner, started as a worker starts it."""
+class Rig(AnyRig):
+    """Runners of pods."""
 
-    process: subprocess.Popen[bytes]
-    private: Path
-    log: Path
-
-    def send(self, text: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(text.encode())
-        self.process.stdin.flush()
-
-    def end_input(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-
-    def said(self) -> str:
-        return self.log.read_text()
-
-    def wait_for(self, text: str, seconds: float = 60) -> None:
-        until = time.monotonic() + seconds
-        while text not in self.said():
-            assert self.process.poll() is None or text in self.said(), self.said()
-            assert time.monotonic() < until, self.said()
-            time.sleep(0.05)
-
-    def end(self, seconds: float = 60) -> int:
-        """Its exit code, once it has ended."""
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            pytest.fail(f"still running: {self.said()}")
-
-    def guard(self) -> int:
-        """PID of the process that watches over its pod."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        for pid in children.split():
-            if b"runpod_guard" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return int(pid)
-        raise AssertionError(f"no guard: {self.said()}")
-
-
-@dataclass
-class Rig:
-    """The account, image and network that start runners."""
-
+    kind = "runpod"
+    manager = RunPod
     fake: FakeRunPod
-    cache: Path
-    folder: Path
-    started: list[Runner]
 
-    def site(self, **options: Any) -> ContainerSite:
-        given = {"endpoint": self.fake.url, "max_cost": 5, "start_minutes": 1.5, **options}
-        return ContainerSite(manager="runpod", options=given)
-
-    def rented(self) -> Rented:
-        """Record of the pod that was rented last, once its price is known."""
-        until = time.monotonic() + 30
-        while time.monotonic() < until:
-            with contextlib.suppress(ValueError, FileNotFoundError):
-                known = [
-                    Rented.model_validate_json(file.read_text())
-                    for file in (self.cache / "runpod").glob("hpcbench-*.json")
-                ]
-                newest = max(known, key=lambda one: one.begun)
-                if newest.deadline is not None and newest.ended is None:
-                    return newest
-            time.sleep(0.05)
-        raise AssertionError(self.started[-1].said())
-
-    def prepare(self, say: Callable[[str], None] = print, **options: Any) -> Environment:
-        return RunPod().prepare(IMAGE, self.cache, self.site(**options), (), say)
-
-    def start(
-        self,
-        *argv: str,
-        mounts: tuple[str, ...] = (),
-        gpus: int = 0,
-        env: Any = None,
-        **options: Any,
-    ) -> Runner:
-        private = self.folder / f"private-{len(self.started)}"
-        private.mkdir()
-        command = RunPod().wrap(
-            self.prepare(**options),
-            argv,
-            [str(private), *mounts],
-            env or {},
-            gpus,
-            self.site(**options),
-        )
-        log = self.folder / f"{private.name}.log"
-        with log.open("ab") as out:
-            process = subprocess.Popen(
-                command.argv,
-                env={**os.environ, **command.env},
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        runner = Runner(process, private, log)
-        self.started.append(runner)
-        return runner
+    def given(self) -> dict[str, Any]:
+        return {"endpoint": self.fake.url, "max_cost": 5, "start_minutes": 1.5}
 
 
 @pytest.fixture
 def rig(fake: FakeRunPod, cache: Path, tmp_path: Path) -> Iterator[Rig]:
     made = Rig(fake, cache, tmp_path, [])
     yield made
-    for runner in made.started:
-        if runner.process.poll() is None:
-            os.kill(runner.process.pid, signal.SIGKILL)
-        runner.process.communicate()
+    made.end()
 
 
 @pytest.fixture

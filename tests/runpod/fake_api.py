@@ -1,8 +1,7 @@
 """A FAKE of RunPod's REST API, because a cloud cannot be had here: after docs.runpod.io/api-reference.
 
-A pod is real in what counts: its own tree of files (an overlay, thrown away with it), its own processes, the
-start command that was asked for, and so a real sshd, on a port of loopback. The overlay's lower layer is this
-machine, so its "image" has the Python of the tests. Every call is recorded; failures are put in by the tests.
+A pod is real in what counts, see `tests/pod.py`: the start command that was asked for, and so a real sshd, on
+a port of loopback. Every call is recorded; failures are put in by the tests.
 """
 
 from __future__ import annotations
@@ -19,34 +18,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.remote.conftest import free_port
+from tests.pod import start_pod
+from tests.remote.sshd import free_port
 
 KEY = "rpa_SECRETOFTHETESTS"
 POD_KEY = "rpa_OFONEPOD"
-
-ROOT = Path(__file__).parent.parent.parent
-
-CONTAINER = """
-set -e
-mount --make-rprivate /
-mount -t tmpfs tmpfs "$ROOM"
-cd "$ROOM"
-mkdir upper work root
-mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
-rm -f root/root/.bashrc root/root/.profile root/root/.bash_profile
-mount -t proc proc root/proc
-mount --rbind /dev root/dev
-mount -t tmpfs tmpfs root/run
-mount -t tmpfs tmpfs root/tmp
-for folder in $BOUND; do mkdir -p "root$folder"; mount --bind "$folder" "root$folder"; done
-mount -t tmpfs tmpfs root/etc/ssh
-printf 'Port %s\\nListenAddress 127.0.0.1\\n' "$SSH_PORT" > root/etc/ssh/sshd_config
-cp "$CTL" root/usr/local/bin/runpodctl
-unset ROOM BOUND SSH_PORT CTL OLDPWD
-exec chroot root "$@"
-"""
-"""Makes the files of the pod, in namespaces of its own. Its /tmp is empty, and root has no start files of a
-shell: those of this machine may take a lock, which a killed shell leaves behind."""
 
 RUNPODCTL = """#!{python}
 import os, sys, urllib.request
@@ -175,23 +151,13 @@ class FakeRunPod:
         facts["shown_at"] = time.time() + self.delay
         self.pods[name] = pod
         self._made.add(name)
-        room = self.folder / name
-        room.mkdir()
-        python = Path(sys.executable).parent
-        env = {
-            **{"PATH": f"{python}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-            **{"ROOM": str(room), "CTL": str(self._ctl), "SSH_PORT": str(pod.port)},
-            **{"BOUND": f"{ROOT} {sys.base_prefix}", "OF_THE_IMAGE": "it's\nhere"},
-            **{"RUNPOD_POD_ID": name, "RUNPOD_API_KEY": POD_KEY, **body["env"]},
-        }
-        # Mount and process namespaces: what a container is. They end with the first process.
-        words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", CONTAINER]
-        with (self.folder / f"{name}.log").open("wb") as log:
-            command = [*body["dockerEntrypoint"], *body["dockerStartCmd"]]
-            pod.process = subprocess.Popen(
-                [*words, "sh", *(["sleep", "300"] if self.no_sshd else command)],
-                env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+        command = [*body["dockerEntrypoint"], *body["dockerStartCmd"]]
+        pod.process = start_pod(
+            self.folder / name,
+            ["sleep", "300"] if self.no_sshd else command,
+            {"SSH_PORT": str(pod.port), "CTL": str(self._ctl), "RUNPOD_POD_ID": name}
+            | {"RUNPOD_API_KEY": POD_KEY, **body["env"]},
+        )
         return self._facts(pod)
 
     def _facts(self, pod: Pod) -> dict[str, Any]:

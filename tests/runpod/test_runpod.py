@@ -20,6 +20,7 @@ import pytest
 
 from hpcbench import plugins
 from hpcbench.environments import runpod_api
+from hpcbench.environments.rented import TAKEN
 from hpcbench.environments.runpod import RunPod
 from hpcbench.environments.runpod_api import Api
 from hpcbench.errors import EnvironmentFault, RunFailed, UserError
@@ -181,8 +182,8 @@ def test_no_secret_can_be_read_by_others(rig: Rig, fake: FakeRunPod) -> None:
     while "asleep" not in runner.said() and time.monotonic() < until:
         seen += _command_lines()
     seen += _command_lines()
-    assert b"hpcbench.environments.runpod_run" in seen  # it looks at the right things
-    assert b"runpod_guard" in seen
+    assert b"hpcbench.environments.rented_run" in seen  # it looks at the right things
+    assert b"rented_guard" in seen
     assert b"/run/hpcbench.env" in seen  # what runs in the pod is seen, too
     secrets = (KEY, given, "key-through-stdin", "PRIVATE KEY")
     for secret in secrets:
@@ -221,7 +222,7 @@ def test_the_pods_of_one_worker_cost_no_more_together(rig: Rig, fake: FakeRunPod
     assert first.end() == 255
     second = rig.start("python", "-c", SLEEP, max_cost=6)
     assert second.end() == 255
-    assert "earlier pods of this worker have cost max_cost = 6 USD" in second.said()
+    assert "earlier machines of this worker have cost max_cost = 6 USD" in second.said()
     assert len(fake.asked("POST")) == 1
     third = rig.start("python", "-c", SLEEP, max_cost=600)
     rented = rig.rented()
@@ -272,7 +273,7 @@ FAILURES = {
     "sold out": "no such machine available now: .*gpu_types",
     "bad request": "HTTP 400: image is no image",
     "never an address": "had no address after 0.1 minutes .*start_minutes",
-    "no sshd": "cannot reach the pod over ssh: .*[Cc]onnection refused",
+    "no sshd": "cannot reach the rented machine over ssh: .*[Cc]onnection refused",
     "ends": "ended before it could be used",
     "key is revoked": r"refuses the API key \(HTTP 401\) .*RUNPOD_API_KEY",
 }
@@ -371,8 +372,8 @@ def test_a_pod_that_dies_under_a_command(rig: Rig, fake: FakeRunPod) -> None:
     runner = rig.start("python", "-c", SLEEP)
     runner.wait_for("asleep")
     fake.delete(next(iter(fake.pods)))
-    assert runner.end() == 255
-    assert runner.said().splitlines()[-1].startswith("FATAL: the connection to the pod broke")
+    assert runner.end() == TAKEN
+    assert runner.said().splitlines()[-1].startswith("FATAL: the rented machine is gone: preempted")
 
 
 def test_the_next_prepare_deletes_what_was_left(rig: Rig, fake: FakeRunPod) -> None:
@@ -390,7 +391,7 @@ def test_the_next_prepare_deletes_what_was_left(rig: Rig, fake: FakeRunPod) -> N
     rig.prepare(said.append)
     assert not fake.pods
     assert len(said) == 1
-    assert f"deleted pod {pod}" in said[0]
+    assert f"deleted runpod machine {pod}" in said[0]
     assert f"its process {runner.process.pid} has ended" in said[0]
     rig.prepare(said.append)
     assert len(said) == 1
@@ -477,7 +478,7 @@ def test_wrap_refuses_before_anything_is_rented(rig: Rig, fake: FakeRunPod) -> N
     environment = rig.prepare()
     with pytest.raises(EnvironmentFault, match="no gpu_types"):
         RunPod().wrap(environment, ["python"], [], {}, 1, rig.site())
-    with pytest.raises(EnvironmentFault, match="cannot copy /nowhere to the pod"):
+    with pytest.raises(EnvironmentFault, match="cannot copy /nowhere to the rented machine"):
         RunPod().wrap(environment, ["python"], ["/nowhere::ro"], {}, 0, rig.site())
     assert not fake.asked("POST")
 

@@ -48,7 +48,7 @@ IN_NAME = re.compile(
     re.IGNORECASE,
 )
 KEPT_NAMES = {
-    ("hpcbench/environments/runpod.py", "begun"): "a field of records on disk",
+    ("hpcbench/environments/rented.py", "begun"): "a field of records on disk",
     ("hpcbench/experiment/access.py", "NOBODY"): "an account of every Unix",
     ("hpcbench/experiment/layout.py", "told_file"): "the file is told.jsonl",
 }
