@@ -70,7 +70,7 @@ test-engines: .venv/dev.done
 
 # Docker, podman, rented machines, trackers, databases of results.
 test-runners: .venv/dev.done
-	.venv/bin/python -m pytest tests/docker tests/runpod tests/tracking tests/database -q -n 2 --dist loadfile
+	.venv/bin/python -m pytest tests/docker tests/runpod tests/skypilot tests/tracking tests/database -q -n 2 --dist loadfile
 
 # In one process: GlusterFS has one port on a machine.
 test-sharedfs: .venv/dev.done

@@ -21,7 +21,7 @@ from hpcbench.schema.definitions import ContainerSite
 
 __all__ = ["ELSEWHERE", "kind_of", "prepare", "wrap"]
 
-ELSEWHERE = frozenset({"runpod"})
+ELSEWHERE = frozenset({"runpod", "skypilot"})
 """Environments on another machine, whose memory and GPUs differ from this machine's."""
 
 

@@ -1217,7 +1217,7 @@ class ContainerSite(Part):
     """How to build and start images on this cluster."""
 
     manager: str = "apptainer"
-    """Container manager: `apptainer`, `docker`, `runpod` or another plugin."""
+    """Container manager: `apptainer`, `docker`, `runpod`, `skypilot` or another plugin."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of a manager other than Apptainer. Write secrets as references."""
     program: str = "apptainer"

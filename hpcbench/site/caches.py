@@ -29,6 +29,7 @@ _KNOWN = {
     "environments": ("copies by --snapshot-env", "hpcbench gc, once no experiment needs them"),
     "checked": ("results of checks of datasets", REMOVABLE),
     "runpod": ("records of rented machines", "nothing: hpcbench ends machines by them"),
+    "skypilot": ("records of rented machines", "nothing: hpcbench ends machines by them"),
     "uv": ("downloads of uv", REMOVABLE),
     "pip": ("downloads of pip", REMOVABLE),
     "apptainer": ("layers of images", REMOVABLE),

@@ -20,6 +20,7 @@ from hpcbench import installed, secret, slurm
 from hpcbench.environments import docker_run
 from hpcbench.environments.docker import Docker
 from hpcbench.environments.sif import check_version, has_subordinate_ids
+from hpcbench.environments.skypilot import SkyPilot
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
 from hpcbench.experiment.access import group_id
 from hpcbench.experiment.layout import home
@@ -80,6 +81,8 @@ def checks(site: Site, *, real_run: bool = False) -> Iterator[Check]:
     yield from _gpus(site, real_run=real_run)
     if site.container.manager == "docker":
         yield _docker(site)
+    elif site.container.manager == "skypilot":
+        yield _skypilot(site)
     elif site.container.manager == "apptainer":
         yield _container(site)
         if shutil.which(site.container.program):
@@ -382,6 +385,15 @@ def _docker(site: Site) -> Check:
     except ValueError as error:
         return Check("container", "failed", f"container.options: {error}", "see docs/images.md")
     return Check("container", "ok", f"{name} {version} at {place}")
+
+
+def _skypilot(site: Site) -> Check:
+    """Whether its program and server answer; `submit` learns which machines there are."""
+    try:
+        found = SkyPilot.machines_of(site.container.options).check()
+    except HpcbenchError as error:
+        return Check("container", "failed", str(error), "see docs/images.md")
+    return Check("container", "ok", found)
 
 
 def _container_needs(site: Site) -> Iterator[Check]:

@@ -32,7 +32,7 @@ PermitLocalCommand no
 RemoteCommand none
 RequestTTY no
 LogLevel {level}
-Include ~/.ssh/config
+Include {settings}
 Host *
 Include /etc/ssh/ssh_config
 """
@@ -65,6 +65,8 @@ class Host:
     """File of host keys besides the files that `ssh` reads."""
     first_contact: Path | None = None
     """File for the host's key, which is accepted at first contact: for a new machine."""
+    settings: Path | None = None
+    """File that is read in place of ~/.ssh/config."""
 
     @classmethod
     def read(cls, text: str) -> Host:
@@ -134,7 +136,8 @@ class Login:
         """
         config = folder / "config"
         level = "INFO" if ask else "ERROR"
-        text = CONFIG.format(batch="no" if ask else "yes", level=level)
+        theirs = _quoted(host.settings) if host.settings else "~/.ssh/config"
+        text = CONFIG.format(batch="no" if ask else "yes", level=level, settings=theirs)
         config.write_text(text, encoding="utf-8")
         argv = ["ssh", "-F", str(config), *host.options()]
         settings: dict[str, list[str]] = defaultdict(list)

@@ -41,6 +41,37 @@ def test_no_docker_is_found_before_a_submit(tmp_path: Path) -> None:
     assert (found.state, "there is no Docker on this machine" in found.detail) == ("failed", True)
 
 
+def test_skypilot_is_asked_before_a_submit(tmp_path: Path) -> None:
+    """The answers are those of SkyPilot 0.14.1, with a server and without."""
+    program = tmp_path / "sky"
+    options = {"program": str(program), "max_cost": 1, "max_hours": 1}
+    found = container_checks(manager="skypilot", options=options)["container"]
+    assert found.state == "failed"
+    assert found.detail.startswith(f"there is no SkyPilot: {program}")
+    version = "SkyPilot client version: 0.14.1, commit: 7e5\n"
+    for said, state, detail in (
+        (
+            "Using SkyPilot API server: http://h\n├── Status: ApiServerStatus.HEALTHY",
+            "ok",
+            "SkyPilot 0.14.1, server http://h",
+        ),
+        (
+            "Using SkyPilot API server: http://h\n├── Status: ApiServerStatus.UNHEALTHY",
+            "failed",
+            "SkyPilot has no API server: Using SkyPilot API server: http://h",
+        ),
+        (
+            "No SkyPilot API server is connected\n├── To connect: sky api login",
+            "failed",
+            "SkyPilot has no API server: No SkyPilot API server is connected",
+        ),
+    ):
+        program.write_text(f"#!/bin/sh\ncat <<'end'\n{version}{said}\nend\n")
+        program.chmod(0o755)
+        found = container_checks(manager="skypilot", options=options)["container"]
+        assert (found.state, found.detail[: len(detail)]) == (state, detail)
+
+
 def test_a_wrong_option_of_docker_is_found_before_a_submit() -> None:
     found = container_checks(manager="docker", options={"sock": "/x"})["container"]
     assert found.state == "failed"
