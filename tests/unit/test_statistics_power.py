@@ -276,6 +276,7 @@ def test_scores_that_are_all_alike_are_said_to_tell_nothing(
         (["--questions-per-document", "0"], 2, "--questions-per-document 0.0 is invalid"),
         (["--rho", "1"], 2, "rho is 1.0"),
         (["--sd", "-1"], 2, "sd is -1.0"),
+        (["--icc", "1.5"], 2, "icc is 1.5"),
         (["--metric", "anls"], 2, "(name an experiment)"),
         (["nobody"], 2, "no experiment 'nobody'"),
         (["@last", "--run-task", "x"], 2, "unknown run task 'x' (there are: rt)"),
