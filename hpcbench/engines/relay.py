@@ -24,7 +24,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from hpcbench import secret
+from hpcbench import retry_after, secret
 from hpcbench.engines.chat import ApiError
 from hpcbench.engines.remote import RemoteOptions
 from hpcbench.errors import HpcbenchError, unreached
@@ -392,9 +392,15 @@ def _redirected(answer: aiohttp.ClientResponse) -> str:
 
 
 def _headers(answer: aiohttp.ClientResponse) -> list[tuple[str, str]]:
-    return [
+    passed = [
         (name, value) for name, value in answer.headers.items() if name.lower() not in _NOT_PASSED
     ]
+    wait = retry_after.seconds({name.lower(): value for name, value in answer.headers.items()})
+    if wait is None:
+        return passed
+    # A date would be read by another clock than the endpoint's.
+    others = [pair for pair in passed if pair[0].lower() != "retry-after"]
+    return [*others, ("Retry-After", f"{wait:g}")]
 
 
 def _image_urls(ask: Mapping[str, Any]) -> Iterator[str]:

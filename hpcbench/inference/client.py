@@ -17,11 +17,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from hpcbench import retry_after
 from hpcbench.errors import RunFailed
 from hpcbench.event_stream import as_object
 from hpcbench.inference.direct import PATH, Direct, Rules
 from hpcbench.inference.http_client import Answer, Connections, NotConnected
-from hpcbench.inference.rate_limits import RateLimits, now, retry_after
+from hpcbench.inference.rate_limits import RateLimits, now
 from hpcbench.inference.request_body import (
     Prepared,
     answer_key,
@@ -552,7 +553,7 @@ class Attempt:
             self.fail(f"HTTP {status}: {text}", transient=passing)
             self.limited = passing and status == 429
         if status in (429, 503):
-            self.retry_after = retry_after(headers.get("retry-after", ""))
+            self.retry_after = retry_after.seconds(headers) or 0.0
 
     def times(self, start: int, scheduled: int | None) -> Times:
         """The times for the record; for a request that was never sent, all are its start."""

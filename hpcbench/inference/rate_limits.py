@@ -18,7 +18,6 @@ all of them that the gateway refuses (`Shared`).
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import hashlib
 import math
 import os
@@ -30,6 +29,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from hpcbench import retry_after
 
 LONGEST_PAUSE = 3600.0
 """Longest pause until the limits are checked again, seconds, whatever the gateway says."""
@@ -280,10 +281,10 @@ class RateLimits:
         """Seconds that a refusal asks to wait; None: it does not say."""
         milliseconds = headers.get("retry-after-ms", "")
         with contextlib.suppress(ValueError):
-            if 0 <= (found := float(milliseconds) / 1e3) < math.inf:
+            if 0 < (found := float(milliseconds) / 1e3) < math.inf:
                 return found
-        if "retry-after" in headers:
-            return retry_after(headers["retry-after"])
+        if wait := retry_after.seconds(headers):  # "at once", to a refused request, is no word
+            return wait
         resets = [one.reset for one in self.allowances.values() if one.remaining < 1]
         return max(resets, default=None)
 
@@ -314,16 +315,6 @@ class RateLimits:
                 for kind, one in self.allowances.items()
             },
         }
-
-
-def retry_after(value: str) -> float:
-    """Delay that a server requests, seconds: a number or a date (RFC 9110, section 10.2.3); 0 for neither."""
-    if value.strip().isdigit():
-        return float(value)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (TypeError, ValueError):
-        return 0.0
 
 
 def seconds_of(value: str) -> float | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import email.utils
 import json
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -14,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hpcbench import secret
+from hpcbench import retry_after, secret
 from hpcbench.errors import unreached
 from hpcbench.notify import (
     TIMEOUT,
@@ -121,19 +119,8 @@ def _of_answer(error: urllib.error.HTTPError) -> Exception:
         said = ""
     text = f"HTTP {error.code} {messages.one_line(error.reason)}{f': {said}' if said else ''}"
     if error.code in (408, 425, 429) or error.code >= 500:
-        return Busy(text, retry_after(error.headers.get("Retry-After"), time.time()))
+        headers = {name.lower(): value for name, value in error.headers.items()}
+        return Busy(text, retry_after.seconds(headers))
     if 300 <= error.code < 400:
         return Refused(f"{text}: the server redirects to another URL; set that URL")
     return Refused(text)
-
-
-def retry_after(said: str | None, now: float) -> float | None:
-    """Seconds that an answer asks to wait: a number or a date (RFC 9110, 10.2.3); None: not given."""
-    if said is None:
-        return None
-    if said.strip().isdigit():
-        return float(said)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - now)
-    except (TypeError, ValueError, OverflowError):
-        return None

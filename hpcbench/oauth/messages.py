@@ -7,7 +7,6 @@ are sorted into those that pass and those that do not, and no text that leaves h
 from __future__ import annotations
 
 import base64
-import email.utils
 import json
 import math
 import secrets as random_text
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
-from hpcbench import secret
+from hpcbench import retry_after, secret
 from hpcbench.errors import EnvironmentFault
 from hpcbench.oauth.keeper import Kind, TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions
@@ -130,7 +129,7 @@ def answer(status: int, headers: Mapping[str, str], body: bytes, kind: Kind) -> 
     from oauthlib.oauth2.rfc6749.errors import OAuth2Error
     from oauthlib.oauth2.rfc6749.parameters import parse_token_response
 
-    text = body.decode(errors="replace")
+    text = body.decode("utf-8-sig", errors="replace")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -181,6 +180,7 @@ def assertion(client: str, audience: str, pem: str, key_id: str | None) -> str:
         EnvironmentFault: the key is none of the supported kinds, or the package for it is missing.
     """
     try:
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
     except ImportError as error:
@@ -194,6 +194,8 @@ def assertion(client: str, audience: str, pem: str, key_id: str | None) -> str:
             "`private_key` is no PEM of an unencrypted private key",
             remedy="write ${file:PATH} of such a file",
         ) from error
+    except UnsupportedAlgorithm:
+        key = None
     now = int(time.time())
     claims = {
         "iss": client, "sub": client, "aud": audience, "jti": random_text.token_urlsafe(24),
@@ -219,25 +221,13 @@ def assertion(client: str, audience: str, pem: str, key_id: str | None) -> str:
     return made
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that an answer asks to wait; None: it says nothing readable."""
-    said = headers.get("retry-after", "").strip()
-    if said.isdigit():
-        return float(said)
-    try:
-        until = email.utils.parsedate_to_datetime(said)
-    except (TypeError, ValueError, IndexError):
-        return None
-    return max(0.0, until.timestamp() - time.time())
-
-
 def _no_oauth(status: int, headers: Mapping[str, str], text: str, kind: Kind) -> TokenFailed:
     """The error for an answer that is none of OAuth2."""
     if status < 300:  # its text may be a token, in a form that we do not know
         return TokenRefused(f"the token server answers {status} without an OAuth2 token", kind=kind)
     said = f"the token server answers {status}: {_words(text) or 'nothing'}"
     if status >= 500 or status in (408, 425, 429):
-        return TokenFailed(said, wait=retry_after(headers), kind=kind)
+        return TokenFailed(said, wait=retry_after.seconds(headers), kind=kind)
     unsaid = kind == "refresh_token" and status in (400, 401, 403)
     return (GrantRefused if unsaid else TokenRefused)(said, kind=kind)
 
@@ -250,7 +240,7 @@ def _refused(
     if isinstance(said, str) and said:
         message += f": {_words(said)}"
     if error in _PASSES or status >= 500 or status in (408, 425, 429):
-        return TokenFailed(message, wait=retry_after(headers), kind=kind)
+        return TokenFailed(message, wait=retry_after.seconds(headers), kind=kind)
     made = GrantRefused if data["error"] == "invalid_grant" else TokenRefused
     return made(message, kind=kind)
 

@@ -75,9 +75,9 @@ class AuthOptions(BaseModel):
     def _a_plain_address(cls, value: str | None) -> str | None:
         if value is None:
             return None
-        url = urlsplit(value)
-        if url.scheme not in ("http", "https") or not url.hostname:
+        if not is_address(value):
             raise ValueError("write https://HOST/PATH")
+        url = urlsplit(value)
         if url.username is not None or url.password is not None:
             raise ValueError("a URL cannot have user and password")
         if url.fragment:
@@ -143,6 +143,16 @@ class AuthOptions(BaseModel):
         )  # fmt: skip
         host = re.sub(r"[^a-z0-9.-]", "-", (urlsplit(self.server).hostname or "").lower())[:60]
         return f"{host}-{hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]}"
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is the address of a server: a host over HTTP or HTTPS."""
+    try:
+        url = urlsplit(text)
+        host = (url.hostname or "").encode("idna")
+        return url.scheme in ("http", "https") and bool(host) and (url.port is None or url.port > 0)
+    except ValueError:  # no number of a port, no IPv6 address, no name of a host
+        return False
 
 
 def in_the_clear(address: str) -> bool:

@@ -7,12 +7,15 @@ import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from hpcbench.errors import unreached
 from hpcbench.oauth.keeper import TokenFailed, TokenRefused
-from hpcbench.oauth.options import AuthOptions, ClientAuth, in_the_clear
+from hpcbench.oauth.options import AuthOptions, ClientAuth, in_the_clear, is_address
+
+if TYPE_CHECKING:
+    import aiohttp
 
 MOST_BYTES = 2**20
 """Most bytes of an answer of the token server."""
@@ -76,13 +79,12 @@ class Http:
                     ssl=_tls(options.ca_file),
                 ) as answer,
             ):
-                read = await answer.content.read(MOST_BYTES)
                 return Reply(
                     answer.status,
                     {name.lower(): value for name, value in answer.headers.items()},
-                    read,
+                    await _body(answer),
                 )
-        except aiohttp.InvalidURL as error:
+        except (aiohttp.InvalidURL, UnicodeError) as error:  # the latter: a host's name
             raise TokenRefused(f"{url}: {error}") from None
         except aiohttp.ClientSSLError as error:
             raise TokenRefused(f"the token server {host}: {error}") from None
@@ -96,6 +98,16 @@ class Http:
         except (aiohttp.ClientError, OSError) as error:
             why = str(error) or type(error).__name__
             raise TokenFailed(f"the token server {host} broke off: {why}") from None
+
+
+async def _body(answer: aiohttp.ClientResponse) -> bytes:
+    """The body, up to `MOST_BYTES`."""
+    found = bytearray()
+    async for block in answer.content.iter_any():
+        found += block
+        if len(found) >= MOST_BYTES:
+            break
+    return bytes(found[:MOST_BYTES])
 
 
 async def discover(
@@ -129,7 +141,7 @@ async def discover(
         if str(found.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
             raise TokenRefused(f"{address} is of the issuer {found.get('issuer')!r:.200}")
         endpoint = found.get("token_endpoint")
-        if not isinstance(endpoint, str) or urlsplit(endpoint).scheme not in ("http", "https"):
+        if not isinstance(endpoint, str) or not is_address(endpoint):
             raise TokenRefused(f"{address} names no token_endpoint")
         if in_the_clear(endpoint) and not allow_http:
             raise TokenRefused(f"{address} names a token_endpoint without TLS: {endpoint:.200}")

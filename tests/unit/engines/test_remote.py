@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,15 @@ class Endpoint:
 
     async def _limit(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         more = {"Retry-After": "7", "x-ratelimit-remaining-requests": "0", "Set-Cookie": "a=b"}
+        return self._error(429, "Rate limit reached", "rate_limit_exceeded", **more)
+
+    async def _date(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        """A limit whose end is a date, by a clock that is an hour slow."""
+        clock = time.time() - 3600
+        more = {
+            name: formatdate(clock + n, usegmt=True)
+            for name, n in (("Retry-After", 7), ("Date", 0))
+        }
         return self._error(429, "Rate limit reached", "rate_limit_exceeded", **more)
 
     async def _cut(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -307,6 +317,11 @@ def test_a_rate_limit_is_passed_on_with_how_long_to_wait(shared: Relay) -> None:
     assert headers["x-ratelimit-remaining-requests"] == "0"
     assert "Set-Cookie" not in headers
     assert json.loads(body)["error"]["code"] == "rate_limit_exceeded"
+
+
+def test_a_date_to_wait_for_is_passed_on_as_seconds_of_the_endpoints_clock(shared: Relay) -> None:
+    status, headers, _ = shared.ask("date")
+    assert (status, headers["Retry-After"]) == (429, "7")
 
 
 def test_an_answer_that_breaks_off_there_breaks_off_here(shared: Relay) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import datetime, timedelta, timezone
-from email.utils import format_datetime
 from typing import Any
 
 import pytest
 
 from hpcbench.errors import RunFailed
 from hpcbench.inference.client import Client, EngineGone
-from hpcbench.inference.rate_limits import retry_after
 from hpcbench.inference.stream import EventParser, Stream
 from hpcbench.schema.records import Response, ToolCall
 from tests.mock_openai import Script
@@ -185,14 +182,6 @@ def test_a_server_that_says_when_to_come_again_is_heard() -> None:
     late, server = answer(Script(plan=["status:429 after 60"]), timeout=5)
     assert (late.outcome, late.tries, len(server.seen)) == ("failed", 1, 1)  # beyond the deadline
     assert late.error == "HTTP 429: scripted 429"
-
-
-def test_the_time_to_come_again_is_a_number_or_a_date() -> None:
-    assert retry_after("3") == 3
-    soon = datetime.now(timezone.utc) + timedelta(seconds=30)
-    assert 20 < retry_after(format_datetime(soon, usegmt=True)) <= 30
-    assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
-    assert retry_after("") == retry_after("soon") == retry_after("-3") == 0
 
 
 @pytest.mark.parametrize("script", [Script(plan=["hang"]), Script(first=5)])

@@ -9,7 +9,6 @@ import random
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from hpcbench.inference.rate_limits import (
     RateLimits,
     Shared,
     now,
-    retry_after,
     seconds_of,
 )
 from hpcbench.schema.records import Response
@@ -314,6 +312,13 @@ def test_the_file_of_a_node_survives_nonsense_and_strangers(tmp_path: Path) -> N
     assert RateLimits(Shared(tmp_path / "none", "k")).pause(now()) == 0
 
 
-def test_a_retry_after_in_both_forms() -> None:
-    assert retry_after("7") == 7
-    assert retry_after(formatdate(time.time() + 30, usegmt=True)) == pytest.approx(30, abs=2)
+@pytest.mark.parametrize("said", ["0", "0.0", "soon", "Wed, 21 Oct 2015 07:28:00 GMT", "²"])
+def test_a_refusal_that_says_at_once_or_nothing_readable_makes_pauses_that_double(
+    said: str,
+) -> None:
+    limits, moment, pauses = RateLimits(), 0.0, []
+    for _ in range(5):
+        limits.heard(limits.sent(moment), 429, {"retry-after": said}, moment)
+        pauses.append(limits.pause(moment) or 0.0)
+        moment += pauses[-1]
+    assert pauses[0] >= 0.25 and pauses[-1] >= 4

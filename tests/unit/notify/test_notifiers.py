@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import http.server
 import json
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +28,7 @@ from hpcbench.notify import (
 from hpcbench.notify.command import CommandNotifier
 from hpcbench.notify.deliver import deliver
 from hpcbench.notify.mail import EmailNotifier, address, on_this_machine
-from hpcbench.notify.webhook import WebhookNotifier, retry_after
+from hpcbench.notify.webhook import WebhookNotifier
 from hpcbench.testing import EVENT, VERDICT
 from tests.unit.notify.mail_server import certificate, mail_server
 
@@ -178,18 +176,6 @@ def test_options_that_are_wrong_are_reported_without_their_values(
     failed = deliver("webhook", options, EVENT, pauses=())
     assert failed["why"].startswith("report_url: ")
     assert "hunter2" not in failed["why"]
-
-
-@given(st.one_of(st.none(), st.text(max_size=40), st.integers(0, 10**30).map(str)))
-def test_whatever_a_server_says_of_when_to_come_back_is_read(said: str | None) -> None:
-    after = retry_after(said, time.time())
-    assert after is None or after >= 0
-
-
-def test_a_date_says_when_to_come_back() -> None:
-    now = 1_800_000_000.0
-    assert retry_after(email.utils.formatdate(now + 90, usegmt=True), now) == 90.0
-    assert retry_after(email.utils.formatdate(now - 90, usegmt=True), now) == 0.0
 
 
 # --- commands ------------------------------------------------------------------------------------------

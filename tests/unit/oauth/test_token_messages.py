@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -118,6 +119,39 @@ def test_a_lifetime_that_is_missing_or_absurd_is_replaced(said: Any, lifetime: f
     assert found.lifetime == lifetime
 
 
+def test_a_mark_of_the_byte_order_before_an_answer_is_no_error() -> None:
+    found = messages.answer(200, {}, b"\xef\xbb\xbf" + grant(60), "full_auth")
+    assert (found.access, found.lifetime) == ("abc", 60)
+
+
+@pytest.mark.parametrize("kind", ["p384", "ed25519", "dsa", "public", "locked", "curve"])
+def test_a_key_that_cannot_sign_is_refused_in_one_line(kind: str) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
+
+    made: dict[str, Any] = {
+        "p384": lambda: ec.generate_private_key(ec.SECP384R1()),
+        "ed25519": ed25519.Ed25519PrivateKey.generate,
+        "dsa": lambda: dsa.generate_private_key(1024),
+    }
+    how: Any = serialization.NoEncryption()
+    if kind == "locked":
+        how = serialization.BestAvailableEncryption(b"pw")
+    form = serialization.Encoding.PEM
+    if kind == "curve":  # cryptography does not know it
+        make = ["openssl", "ecparam", "-name", "sect163k1", "-genkey", "-noout"]
+        pem = subprocess.run(make, check=True, capture_output=True, text=True).stdout
+    elif kind == "public":
+        public = rsa.generate_private_key(65537, 2048).public_key()
+        pem = public.public_bytes(form, serialization.PublicFormat.SubjectPublicKeyInfo).decode()
+    else:
+        key = made.get(kind, made["p384"])()
+        pem = key.private_bytes(form, serialization.PrivateFormat.PKCS8, how).decode()
+    with pytest.raises(EnvironmentFault, match="private_key") as found:
+        messages.assertion("bench", URL, pem, None)
+    assert str(found.value).isprintable()
+
+
 def test_a_tokens_own_times_say_how_long_it_lives_whatever_our_clock_shows() -> None:
     claims = (
         base64.urlsafe_b64encode(json.dumps({"iat": 5000, "exp": 5900}).encode())
@@ -217,6 +251,10 @@ def test_any_answer_gives_a_token_or_an_error_of_ours_in_one_line(
         ({"client_auth": "private_key_jwt"}, "'private_key' is missing"),
         ({"token_url": "https://u:pw@x/token"}, "cannot have user and password"),
         ({"token_url": "gateway/token"}, "write https://HOST/PATH"),
+        ({"token_url": "https://a..b/token"}, "write https://HOST/PATH"),
+        ({"token_url": f"https://{'a' * 70}.example/token"}, "write https://HOST/PATH"),
+        ({"token_url": "https://x:99999/token"}, "write https://HOST/PATH"),
+        ({"token_url": "https://[x/token"}, "write https://HOST/PATH"),
         ({"type": "bearer"}, "type 'bearer' does not use 'client_id'"),
         ({"grant": "password"}, "Extra inputs"),
     ],

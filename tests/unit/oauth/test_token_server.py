@@ -298,8 +298,14 @@ def test_an_issuer_is_discovered_in_both_places_and_must_be_the_one_that_was_ask
         ({**good, "issuer": "https://evil"}, "is of the issuer"),
         ({"issuer": "https://g/tenant"}, "names no token_endpoint"),
         ({**good, "token_endpoint": "http://g/t"}, "without TLS"),
+        ({**good, "token_endpoint": "https://[g/t"}, "names no token_endpoint"),
+        ({**good, "token_endpoint": "https:///t"}, "names no token_endpoint"),
+        ({**good, "issuer": ["https://g/tenant"]}, "is of the issuer"),
     ):
         with pytest.raises(TokenRefused, match=said):
             asyncio.run(discover(chosen, Metadata(openid_configuration=bad)))
+    slash = {**good, "issuer": "https://g/tenant/"}
+    found = asyncio.run(discover(chosen, Metadata(openid_configuration=slash)))
+    assert found[0] == "https://g/t"
     with pytest.raises(TokenRefused, match="no metadata"):
         asyncio.run(discover(chosen, Metadata()))

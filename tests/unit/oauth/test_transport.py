@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -13,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from hpcbench.oauth.keeper import TokenRefused
+from hpcbench.oauth.keeper import TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions
-from hpcbench.oauth.transport import Http, Unsent
+from hpcbench.oauth.transport import MOST_BYTES, Http, Reply, Unsent
 
 pytestmark = pytest.mark.long
 
@@ -31,6 +32,30 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     pem.write_bytes(pem.read_bytes() + Path(f"{pem}.crt").read_bytes())
     return pem
+
+
+@asynccontextmanager
+async def answering(*pieces: bytes) -> AsyncIterator[Http]:
+    """A server that sends an answer in pieces, with pauses between them, and a sender for it."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.05)
+        await closed(writer)
+
+    async with await asyncio.start_server(answer, "localhost", 0) as server:
+        url = f"http://localhost:{server.sockets[0].getsockname()[1]}/token"
+        yield Http(AuthOptions(token_url=url, client_id="c", client_secret="${env:SECRET}"))
+        while len(asyncio.all_tasks()) > 1:  # connections that are still open
+            await asyncio.sleep(0.01)
+
+
+async def asked(sender: Http) -> Reply:
+    """The answer to a request."""
+    return await sender.send("POST", sender._options.server, {}, "grant_type=x")
 
 
 async def closed(writer: asyncio.StreamWriter) -> None:
@@ -132,3 +157,53 @@ def test_a_proxy_that_is_away_is_named_and_the_request_counts_as_unsent() -> Non
     sender = http(9, proxy="http://localhost:9")
     with pytest.raises(Unsent, match="the token server localhost cannot be reached"):
         asyncio.run(sender.send("POST", "https://localhost:9/token", {}, "a=b"))
+
+
+def test_an_answer_may_come_in_pieces_and_compressed() -> None:
+    whole = b'{"access_token": "abc"}'
+    packed = gzip.compress(whole)
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
+    zipped = head + b"Content-Encoding: gzip\r\n\r\n"
+
+    async def journey() -> None:
+        for pieces in (
+            (head + b"\r\n" + whole[:5], whole[5:9], whole[9:]),
+            (head + b"Transfer-Encoding: chunked\r\n\r\n5\r\n" + whole[:5] + b"\r\n",
+             b"%x\r\n%s\r\n0\r\n\r\n" % (len(whole) - 5, whole[5:])),
+            (zipped + packed[:4], packed[4:]),
+        ):  # fmt: skip
+            async with answering(*pieces) as sender:
+                assert (await asked(sender)).body == whole
+
+    asyncio.run(journey())
+
+
+def test_an_answer_that_is_cut_or_no_gzip_breaks_off() -> None:
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
+
+    async def journey() -> None:
+        for answer in (
+            head + b"Content-Length: 9\r\n\r\n{}",
+            head + b"Content-Encoding: gzip\r\n\r\n{}",
+            b"220 mail.example.org\r\n\r\n",
+        ):
+            async with answering(answer) as sender:
+                with pytest.raises(TokenFailed, match="broke off"):
+                    await asked(sender)
+
+    asyncio.run(journey())
+
+
+def test_no_more_is_read_than_a_token_needs() -> None:
+    async def journey() -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"
+        async with answering(head + gzip.compress(bytes(50 * MOST_BYTES))) as sender:
+            assert len((await asked(sender)).body) == MOST_BYTES
+
+    asyncio.run(journey())
+
+
+def test_a_name_that_no_host_can_have_is_refused_in_one_line() -> None:
+    with pytest.raises(TokenFailed) as found:
+        asyncio.run(http(9, proxy="http://localhost:9").send("POST", "https://a..b/t", {}, ""))
+    assert str(found.value).isprintable()
