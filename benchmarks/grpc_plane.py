@@ -11,9 +11,10 @@ has a wrapper of its own, as in a run, and they take turns.
   of 25 texts a second; the same for all texts;
 - start: from the fork of a wrapper to its first answer, without gRPC and with it.
 
-The floor beside them is gRPC alone: a client that hashes the page and sends it, and a server that throws it
-away and answers with messages of the same number and size. It has no engine behind it, so it does a part of
-what the wrapper must do. Both use grpc.aio with the options of the product. Its server stamps texts itself.
+The floor beside them is gRPC's library alone: a client that hashes the page and sends it, and a server that
+throws it away and answers with messages of the same number and size. It has no engine behind it, so it does a
+part of what the wrapper must do. Both use grpc.aio, which of the product only the wrapper does, with the
+options of the wrapper. Its server stamps texts itself.
 
     python benchmarks/grpc_plane.py [--rounds 5] [--turns 60] [--streams 256] [--only-cpu]
 """

@@ -51,6 +51,9 @@ _GROWTH = 1.15  # factor between pauses: the delay is at most 15 % of the load
 _LASTING = ("out_of_memory", "insufficient_quota")
 """Codes of errors that come again, although their status would pass; the second one is OpenAI's."""
 
+CHAT = "/v1/chat/completions"
+"""Path of requests over HTTP."""
+
 T = TypeVar("T")
 
 Protocol = Literal["http", "grpc"]
@@ -320,6 +323,7 @@ class Client:
             return Prepared(request, taken, error=unreadable(error))
 
     def _prepared(self, request: Request, taken: int) -> Prepared:
+        body: bytes | tuple[bytes, ...]
         encode = prepare if self.protocol == "http" else prepare_message
         body, hashes = encode(self._model, request, self._files_under)
         return Prepared(request, taken, body, hashes, answer_key(self._model, request, hashes))
@@ -423,26 +427,13 @@ class Client:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, work, *arguments)
 
-    async def _way(self, body: bytes) -> tuple[Connections | Direct, bytes]:
-        """By which connections a request goes, and its body there."""
-        direct = self._direct
-        if direct is not None and self.protocol == "http":
-            own = (
-                await self.in_thread(direct.prepared, body)
-                if direct.parses
-                else direct.prepared(body)
-            )
-            if own is not None:
-                return direct, own
-        return self._connections, body
-
-    async def _attempt(self, body: bytes, seconds: float) -> Attempt:
+    async def _attempt(self, body: bytes | tuple[bytes, ...], seconds: float) -> Attempt:
         attempt = Attempt()
-        way, body = await self._way(body)
+        exchange = await self._exchange(body, seconds)
         attempt.send = time.monotonic_ns()
         sent = self.limits.sent(now())
         try:
-            async with self._exchange(way, body, seconds) as answer:
+            async with exchange as answer:
                 attempt.headers = answer.head_at
                 self.limits.heard(sent, answer.status, answer.headers, now())
                 self._heard.set()
@@ -469,19 +460,32 @@ class Client:
         attempt.done = attempt.done or time.monotonic_ns()
         return attempt
 
-    def _exchange(
-        self, way: Connections | Direct, body: bytes, seconds: float
+    async def _exchange(
+        self, body: bytes | tuple[bytes, ...], seconds: float
     ) -> contextlib.AbstractAsyncContextManager[Answer | grpc_client.Answer]:
-        """Send an encoded request by the protocol; over HTTP, by these connections."""
-        if self.protocol == "http":
-            return way.ask("POST", "/v1/chat/completions", body, seconds)
+        """Sends an encoded request when it is entered, by the protocol that it is encoded for."""
+        if not isinstance(body, bytes):
+            return self._over_grpc.ask(body, seconds)
+        direct = self._direct
+        if direct is not None:
+            own = (
+                await self.in_thread(direct.prepared, body)
+                if direct.parses
+                else direct.prepared(body)
+            )
+            if own is not None:
+                return direct.ask("POST", CHAT, own, seconds)
+        return self._connections.ask("POST", CHAT, body, seconds)
+
+    @property
+    def _over_grpc(self) -> grpc_client.Connections:
         if self._grpc is None:
             if self._grpc_socket is None:
                 raise RuntimeError("the wrapper serves no gRPC")
             from hpcbench.inference import grpc_client
 
             self._grpc = grpc_client.Connections(self._grpc_socket, self._key)
-        return self._grpc.ask(body, seconds)
+        return self._grpc
 
     @property
     def _connections(self) -> Connections:

@@ -1,9 +1,9 @@
-"""gRPC over a Unix socket: the worker's side of `inference.proto`.
+"""The worker's side of `inference.proto`, over gRPC on a Unix socket.
 
 It has the shape of `http_client`, so that the client sends, times and judges requests in one way. A request
-is one call of ModelStreamInfer; the clock is read when a message leaves gRPC, before any of it is parsed.
+is one call of ModelStreamInfer; the clock is read when a message leaves the kernel, before it is parsed.
 
-Imported only when a run task asks for gRPC: it needs the extra `grpc`.
+Imported only when a run task asks for gRPC: it needs protobuf, of the extra `grpc`.
 """
 
 from __future__ import annotations
@@ -11,71 +11,91 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from hpcbench.inference.http_client import Broken, NotConnected
+from google.protobuf.message import DecodeError
+
+from hpcbench.inference import grpc_wire
+from hpcbench.inference.http_client import Broken, connected
 from hpcbench.open_inference.chat import ERROR, FINAL, HTTP_STATUS, elements_of
 from hpcbench.open_inference.messages import STREAM, ModelStreamInferResponse
-from hpcbench.open_inference.without_forks import grpc
 
 _STATUS = {
-    grpc.StatusCode.UNAUTHENTICATED: (401, "wrong_key"),
-    grpc.StatusCode.RESOURCE_EXHAUSTED: (413, "too_large"),
-    grpc.StatusCode.INVALID_ARGUMENT: (400, "bad_request"),
-    grpc.StatusCode.UNIMPLEMENTED: (501, "unimplemented"),
+    3: (400, "bad_request"),  # INVALID_ARGUMENT
+    8: (413, "too_large"),  # RESOURCE_EXHAUSTED
+    12: (501, "unimplemented"),  # UNIMPLEMENTED
+    16: (401, "wrong_key"),  # UNAUTHENTICATED
 }
-"""Code of a call that the wrapper refused as a whole → HTTP's number, and the code of the error."""
+"""Status of a call that the wrapper refused as a whole → HTTP's number, and the code of the error."""
 
 
 class Answer:
-    """An answer whose head has arrived."""
+    """An answer whose head has arrived.
+
+    Args:
+        call: with its first message, or its end.
+
+    Raises:
+        Broken: it ended without a message, and not by a refusal.
+    """
 
     in_chunks = True
     """Each block is one chunk of JSON."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: grpc_wire.Call, now: int) -> None:
         self._call = call
         self.status = 0
         self.headers: dict[str, str] = {}
-        self.head_at = 0
+        self.head_at = now
         self.ended_at: int | None = None
         """Time of its end; None before."""
         self._body = b""
+        if call.messages:
+            self._read_head()
+        else:
+            self._read_refusal()
 
-    async def begin(self) -> None:
-        """Wait for the head.
-
-        Raises:
-            Broken: the call ended before.
-        """
-        now, message = await self._next()
-        if message is None:
-            raise Broken("the connection was closed")
-        self.head_at = now
-        self._read_head(message)
+    def _read_head(self) -> None:
+        self.head_at, data = self._call.messages.pop(0)
+        message = _decoded(data)
+        for name, value in message.infer_response.parameters.items():
+            if name == HTTP_STATUS:
+                self.status = value.int64_param
+            elif name == ERROR:
+                self._body = value.string_param.encode()
+            elif name != FINAL:
+                self.headers[name] = value.string_param
         if message.error_message:
-            self._body, self.ended_at = self._error(message), now
+            self.ended_at = self.head_at
+
+    def _read_refusal(self) -> None:
+        code, text = self._call.status
+        if code not in _STATUS:
+            raise Broken(text or "the connection was closed")
+        self.status, kind = _STATUS[code]
+        self._body = json.dumps({"error": {"message": text, "code": kind}}).encode()
+        self.ended_at = self.head_at
 
     async def blocks(self) -> AsyncIterator[list[tuple[int, bytes]]]:
-        """Chunks of JSON with their arrival, a message at a time; raises Broken or asyncio.TimeoutError."""
+        """Chunks of JSON with their arrival, some at a time; raises Broken or asyncio.TimeoutError."""
         while self.ended_at is None:
-            now, message = await self._next()
-            if message is None:
-                raise Broken("the connection was closed")
-            if message.error_message:
-                raise Broken(message.error_message)
-            response = message.infer_response
-            if FINAL in response.parameters:
-                self.ended_at = now
-            yield [
-                (now, bytes(element))
-                for raw in response.raw_output_contents
-                for element in elements_of(raw)
-            ]
-        await self._next()  # gRPC's own end: a call that is left before it counts as cancelled
+            messages = await self._call.more()
+            if not messages:
+                raise Broken(self._call.status[1] or "the connection was closed")
+            blocks = []
+            for now, data in messages:
+                message = _decoded(data)
+                if message.error_message:
+                    raise Broken(message.error_message)
+                response = message.infer_response
+                if FINAL in response.parameters:
+                    self.ended_at = now
+                for raw in response.raw_output_contents:
+                    blocks += [(now, bytes(element)) for element in elements_of(raw)]
+            yield blocks
+        await self._call.end()  # a call that is left before counts as cancelled
 
     async def read(self) -> bytes:
         """The whole body; for an error, it is OpenAI's JSON."""
@@ -83,38 +103,9 @@ class Answer:
             [data async for blocks in self.blocks() for _, data in blocks]
         )
 
-    async def _next(self) -> tuple[int, Any]:
-        """The next message, None at the end, and when it came."""
-        data = await self._call.read()
-        now = time.monotonic_ns()
-        if data is grpc.aio.EOF:
-            return now, None
-        return now, ModelStreamInferResponse.FromString(data)
-
-    def _read_head(self, message: Any) -> None:
-        for name, value in message.infer_response.parameters.items():
-            if name == HTTP_STATUS:
-                self.status = value.int64_param
-            elif name not in (ERROR, FINAL):
-                self.headers[name] = value.string_param
-
-    def _error(self, message: Any) -> bytes:
-        text: str = message.infer_response.parameters[ERROR].string_param
-        return text.encode()
-
-
-class Refused(Answer):
-    """The answer of a wrapper that refuses a call as a whole."""
-
-    def __init__(self, status: int, body: bytes) -> None:
-        super().__init__(None)
-        self.status, self._body = status, body
-        self.head_at = time.monotonic_ns()
-        self.ended_at = self.head_at
-
 
 class Connections:
-    """The channel to one Unix socket.
+    """The connection to one Unix socket.
 
     Args:
         path: the socket.
@@ -122,22 +113,15 @@ class Connections:
     """
 
     def __init__(self, path: str, key: str) -> None:
-        self._path, self._key = path, key
-        self._channel = grpc.aio.insecure_channel(
-            f"unix:{path}",
-            options=[
-                ("grpc.max_send_message_length", -1),
-                ("grpc.max_receive_message_length", -1),
-                ("grpc.http2.lookahead_bytes", 2**20),
-                ("grpc.use_local_subchannel_pool", 1),
-            ],
-        )
-        # One message each way is enough of a call: the wire is the same as of a stream of requests.
-        self._ask = self._channel.unary_stream(STREAM)
+        self._path = path
+        self._headers = grpc_wire.header_block(STREAM, {"x-api-key": key})
+        self._connecting = asyncio.Lock()
+        self._open: list[grpc_wire.Connection] = []
+        """The last one takes calls; those before it end theirs."""
 
     @contextlib.asynccontextmanager
-    async def ask(self, body: bytes, seconds: float) -> AsyncIterator[Answer]:
-        """Send an encoded request; yields the answer when its head has arrived.
+    async def ask(self, message: Sequence[bytes], seconds: float) -> AsyncIterator[Answer]:
+        """Send an encoded request, in parts; yields the answer when its head has arrived.
 
         If the block ends before the answer does, the call is cancelled: the engine's work ends.
 
@@ -146,50 +130,33 @@ class Connections:
             Broken: the answer broke off, here or during reading.
             asyncio.TimeoutError: `seconds` passed, here or during reading.
         """
-        call = self._ask(body, timeout=seconds, metadata=(("x-api-key", self._key),))
+        connection = await self._connected()
+        call = connection.open(self._headers)
+        late = asyncio.TimeoutError()
+        timer = asyncio.get_running_loop().call_later(seconds, call.fail, late)
         try:
-            answer = Answer(call)
-            try:
-                await answer.begin()
-            except grpc.aio.AioRpcError as error:
-                answer = self._refused(error)
-            yield answer
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise asyncio.TimeoutError from None
-            raise Broken(error.details() or str(error.code())) from None
+            await connection.send(call, message)
+            await call.begin()
+            yield Answer(call, time.monotonic_ns())
         finally:
-            call.cancel()
-
-    def _refused(self, error: grpc.aio.AioRpcError) -> Answer:
-        """The answer that an error is.
-
-        Raises:
-            NotConnected: it is none, and no process listens.
-            grpc.aio.AioRpcError: it is none.
-        """
-        known = _STATUS.get(error.code())
-        if known is not None:
-            return Refused(known[0], _openai(error.details() or "", known[1]))
-        if error.code() is grpc.StatusCode.UNAVAILABLE and not _listens(self._path):
-            raise NotConnected(error.details() or "no process listens") from None
-        raise error
+            timer.cancel()
+            connection.release(call)
 
     async def close(self) -> None:
-        """Close the channel."""
-        await self._channel.close()
+        """Close the connection."""
+        for connection in self._open:
+            connection.close()
+
+    async def _connected(self) -> grpc_wire.Connection:
+        async with self._connecting:
+            if not (self._open and self._open[-1].usable):
+                self._open = [one for one in self._open if not one.closed]
+                self._open.append(await connected(self._path, grpc_wire.Connection))
+            return self._open[-1]
 
 
-def _listens(path: str) -> bool:
-    """Whether a process listens on a socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.settimeout(1)
-            probe.connect(path)
-        except OSError:
-            return False
-    return True
-
-
-def _openai(message: str, code: str) -> bytes:
-    return json.dumps({"error": {"message": message, "code": code}}).encode()
+def _decoded(data: bytes) -> Any:
+    try:
+        return ModelStreamInferResponse.FromString(data)
+    except DecodeError:
+        raise Broken("a message of the answer is no ModelStreamInferResponse") from None

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
-from collections.abc import AsyncIterator, Mapping
-from typing import cast
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TypeVar, cast
 
 _WRITE_BYTES = 2**18  # written at once, so that a large body does not block the loop
 _READ_BYTES = 2**18
+_SEND_BYTES = 2**20  # that the kernel takes before the server has read them; it may take less
 _LONGEST_HEAD = 2**16
 _BLOCKS = 64  # that wait for their reader: waking it for each costs more than the block itself
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class NotConnected(ConnectionError):
@@ -26,6 +30,25 @@ class NotConnected(ConnectionError):
 
 class Broken(ConnectionError):
     """The connection ended, or received invalid HTTP, before the answer was complete."""
+
+
+async def connected(path: str, protocol: Callable[[], P]) -> P:
+    """A new connection to a Unix socket.
+
+    Raises:
+        NotConnected: no process listens.
+        Broken: it failed otherwise.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        transport, connection = await loop.create_unix_connection(protocol, path)
+    except (FileNotFoundError, ConnectionRefusedError, PermissionError) as error:
+        raise NotConnected(str(error)) from error
+    except OSError as error:
+        raise Broken(str(error)) from error
+    # the kernel takes a page in fewer pieces, for each of which both sides would wake
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
+    return connection
 
 
 class Incoming:
@@ -406,16 +429,7 @@ class Connections:
                 connection.abort()
             if not connection.closed:
                 return connection
-        loop = asyncio.get_running_loop()
-        try:
-            _, connection = await loop.create_unix_connection(
-                lambda: Connection(self._buffer), self._path
-            )
-        except (FileNotFoundError, ConnectionRefusedError, PermissionError) as error:
-            raise NotConnected(str(error)) from error
-        except OSError as error:
-            raise Broken(str(error)) from error
-        return connection
+        return await connected(self._path, lambda: Connection(self._buffer))
 
     def _request(self, method: str, target: str, body: bytes | None) -> bytes:
         length = ""

@@ -25,8 +25,8 @@ class Prepared:
     """The original request."""
     taken: int
     """`time.monotonic_ns()` at the start of its preparation."""
-    body: bytes = b""
-    """The body to post."""
+    body: bytes | tuple[bytes, ...] = b""
+    """The body to post, or, in parts, the message to send over gRPC."""
     image_sha256: tuple[str, ...] = ()
     """Hash of each image's bytes."""
     answer_key: str | None = None
@@ -68,10 +68,10 @@ def prepare(
 
 def prepare_message(
     model: str, request: Request, files_under: Path | None = None
-) -> tuple[bytes, tuple[str, ...]]:
-    """The message to send over gRPC, and the SHA-256 of each image.
+) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
+    """The message to send over gRPC, in parts, and the SHA-256 of each image.
 
-    The same request as `prepare` gives, with the images as they are beside it: no base64.
+    The same request as `prepare` gives, with the images as they are beside it: no base64, and no copy.
 
     Raises:
         OSError: an image cannot be read, or is empty.

@@ -693,9 +693,9 @@ def test_a_port_speaks_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
 def test_a_forked_process_has_no_threads_of_grpc() -> None:
     code = """if True:
         import asyncio, os, time
-        from hpcbench.inference import grpc_client
+        from hpcbench.wrapper.grpc_server import grpc
         async def forked():
-            server = grpc_client.grpc.aio.server()
+            server = grpc.aio.server()
             await server.start()
             if (child := os.fork()) == 0:
                 time.sleep(0.1)
