@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,9 @@ Found = TypeVar("Found")
 
 ENGINE = Path(__file__).parent / "scripted-engine"
 
+ROUTES = ("direct", "proxied")
+"""Ways of requests to the engine: what an engine or a worker does wrong comes to the same by both."""
+
 SAMPLES = 40
 """Samples of the dataset."""
 
@@ -35,6 +39,12 @@ ENDED = ("done", "incomplete", "failed", "cancelled", "lost", "interrupted", "st
 def question(number: int) -> str:
     """The question of a sample."""
     return f"question {number:03d}"
+
+
+def routes_of(test: str) -> list[str]:
+    """Both routes, in the order of this test: the first one of half of all tests is `direct`."""
+    turn = zlib.crc32(test.encode()) % 2
+    return [ROUTES[turn], ROUTES[1 - turn]]
 
 
 class Bench:
@@ -339,20 +349,21 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test of a user runs by both routes; `make test` takes one of them, in turns by the test's name."""
+    marks = metafunc.definition.iter_markers("parametrize")
+    if "bench" in metafunc.fixturenames and not any("route" in mark.args[0] for mark in marks):
+        metafunc.parametrize("route", first(1, routes_of(metafunc.function.__name__)))
+
+
 @pytest.fixture
-def bench(tmp_path: Path, shared_cache: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, shared_cache: Path, route: str) -> Iterator[Bench]:
     """A user; whatever still runs of her experiments afterwards is ended."""
     made = Bench(tmp_path, shared_cache)
+    made.route = route
     yield made
     for path in (made.home / "experiments").glob("*"):
         Trial(made, path).kill_all()
-
-
-@pytest.fixture(params=first(1, ["direct", "proxied"]))
-def route(request: pytest.FixtureRequest, bench: Bench) -> str:
-    """Runs a test by both routes: what an engine or a worker does wrong comes to the same."""
-    bench.route = str(request.param)
-    return bench.route
 
 
 @pytest.fixture(scope="session")

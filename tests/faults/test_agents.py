@@ -19,7 +19,7 @@ from tests.faults.conftest import SAMPLES, Bench, Trial, kill, question, until
 from tests.faults.payments import CALLS, Ledger, exits, intents, lines, turns, valid_trajectories
 
 pytestmark = [
-    pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("route"),
+    pytest.mark.engine, pytest.mark.timeout(600),
 ]  # fmt: skip
 
 TURNS = len(CALLS) + 1

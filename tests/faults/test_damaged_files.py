@@ -133,7 +133,6 @@ def small_disk(bench: Bench) -> Iterator[Bench]:
 
 
 @pytest.mark.campaign  # on the cluster: tests/slurm/test_reliability.py
-@pytest.mark.usefixtures("route")
 def test_a_full_disk_is_reported_and_room_and_resume_cure_it(
     small_disk: Bench, calm: Trial
 ) -> None:

@@ -11,7 +11,7 @@ from tests.campaign import first
 from tests.faults.conftest import Bench, Trial, kill, question, until, whole
 
 pytestmark = [
-    pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("route"),
+    pytest.mark.engine, pytest.mark.timeout(600),
 ]  # fmt: skip
 
 

@@ -30,7 +30,6 @@ def test_an_undisturbed_run_answers_everything_once(calm: Trial) -> None:
 # Workers are killed on the cluster: tests/slurm/test_status_real.py. Engines die of themselves in
 # test_failing_engines.py.
 @pytest.mark.parametrize("victim", first(1, ["wrapper", "engine", "worker"]))
-@pytest.mark.usefixtures("route")
 def test_kills_at_random_moments_lose_nothing_and_change_no_score(
     bench: Bench, calm: Trial, victim: str
 ) -> None:
@@ -72,7 +71,6 @@ def test_kills_at_random_moments_lose_nothing_and_change_no_score(
     )
 
 
-@pytest.mark.usefixtures("route")
 def test_a_supervisor_killed_with_all_its_workers_is_reported_and_resumed(
     bench: Bench, calm: Trial
 ) -> None:
@@ -188,7 +186,6 @@ def test_submit_killed_while_it_takes_answers_over_asks_nothing_twice(
 
 
 @pytest.mark.campaign  # fenced on the cluster: tests/slurm/test_faults_daemons.py
-@pytest.mark.usefixtures("route")
 def test_a_worker_that_sleeps_through_its_release_is_fenced_and_doubles_nothing(
     bench: Bench, calm: Trial
 ) -> None:
@@ -239,7 +236,6 @@ if b"submitit.core._submit" in command:
 """A sitecustomize.py that gives the first two jobs a clock of another time."""
 
 
-@pytest.mark.usefixtures("route")
 def test_workers_whose_clocks_are_hours_off_do_everything_once(bench: Bench, calm: Trial) -> None:
     bench.script(answer_ms=SLOW)
     trial = bench.submit(

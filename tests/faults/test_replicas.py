@@ -22,7 +22,6 @@ def two_in_a_job(bench: Bench) -> Trial:
     return bench.submit(bench.plan({}, parallelism=1, workers="all", shard_size=4))
 
 
-@pytest.mark.usefixtures("route")
 def test_a_killed_worker_is_started_again_in_its_job_and_goes_on_with_its_shard(
     bench: Bench, calm: Trial
 ) -> None:
@@ -71,7 +70,6 @@ def test_engines_on_one_pretended_gpu_load_one_after_the_other_within_their_shar
 
 
 @pytest.mark.campaign
-@pytest.mark.usefixtures("route")
 def test_a_job_that_is_ended_drains_all_its_workers(bench: Bench, calm: Trial) -> None:
     bench.script(answer_ms=[150, 200])
     trial = two_in_a_job(bench)

@@ -11,7 +11,7 @@ import pytest
 from tests.faults.conftest import Bench, Trial, kill, until
 
 pytestmark = [
-    pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("route"),
+    pytest.mark.engine, pytest.mark.timeout(600),
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from tests.faults.conftest import Bench, Trial, until, whole
 from tests.help_examples import example
 
 pytestmark = [
-    pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("route"),
+    pytest.mark.engine, pytest.mark.timeout(600),
 ]  # fmt: skip
 
 BOTH = ({"name": "first"}, {"name": "second"})

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.lab import Lab
+from tests.faults.conftest import routes_of
 from tests.slurm.drill import Drill, Run
 
 MakeDrill = Callable[[], Drill]
@@ -31,9 +32,10 @@ def make_drill(lab: Lab, lab_python: Path, shared_cache: Path) -> Iterator[MakeD
 
 
 @pytest.fixture
-def drill(make_drill: MakeDrill) -> Iterator[Drill]:
-    """A user; only her own jobs are cancelled in the end."""
+def drill(make_drill: MakeDrill, request: pytest.FixtureRequest) -> Iterator[Drill]:
+    """A user; only her own jobs are cancelled in the end. Half of all tests go by each route."""
     one = make_drill()
+    one.route = routes_of(request.function.__name__)[0]
     yield one
     one.end()
     shutil.rmtree(one.folder, ignore_errors=True)

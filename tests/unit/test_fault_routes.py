@@ -1,0 +1,52 @@
+"""Tests of faults run by both routes of requests: through the wrapper, and beside it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+
+from tests.unit.wrapper.running import ROOT
+
+NO_ROUTE = {
+    "test_ci_templates.py": "commands of a continuous integration, which ask no engine",
+    "test_load.py": "one sweep for all its tests, with one run task by HTTP and one by gRPC",
+    "test_several_ranks.py": "ranks of an engine end and begin; the requests between are few",
+}
+"""Files whose tests have no user of their own, and their subjects."""
+
+ALONE = {
+    "test_an_undisturbed_run_answers_everything_once",
+    "test_submit_killed_at_any_step_and_run_again_submits_one_experiment",
+}
+"""Tests of an experiment that others share."""
+
+
+def collected(full: str) -> dict[str, dict[str, set[str]]]:
+    """File → test → its routes."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/faults"],
+        cwd=ROOT, env={**os.environ, "HPCBENCH_FULL": full, "HPCBENCH_SEARCH": "0"}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for file, test, case in re.findall(r"^tests/faults/(\S+?)::(\w+)(.*)$", done.stdout, re.M):
+        found[file][test] |= {way for way in ("direct", "proxied") if way in case}
+    return found
+
+
+def test_every_fault_is_seen_by_both_routes() -> None:
+    whole = collected("1")
+    for file, tests in whole.items():
+        for test, routes in tests.items():
+            if file not in NO_ROUTE and test not in ALONE:
+                assert routes == {"direct", "proxied"}, (file, test)
+    assert set(NO_ROUTE) < set(whole)
+
+
+def test_each_run_of_all_tests_sees_faults_by_each_route() -> None:
+    share = [routes for tests in collected("0").values() for routes in tests.values()]
+    for route in ("direct", "proxied"):
+        assert sum(route in routes for routes in share) > len(share) / 4
