@@ -1,17 +1,19 @@
 """Whether the client itself was the bottleneck: the lag of its event loop behind arrived data.
 
-An answer that waits for the event loop gets a time stamp that is late by this lag. A thread samples the lag
-25 times a second on average: a timer of the loop itself would add up to 1 ms, because epoll rounds to that.
-A run shorter than 0.04 s is not sampled: the start of the thread would take longer than the requests.
+An answer that waits for the event loop gets a time stamp that is late by this lag. It is sampled 25 times a
+second on average, by a timer of the kernel (timerfd), which wakes the loop as arrived data do. A timer of
+the loop itself would add up to 1 ms, because epoll rounds to that; a thread would cost more, and be late
+itself on a busy machine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
+import os
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -33,7 +35,10 @@ TIDY_SECONDS = 30.0
 _tidied = float("-inf")
 """Time of the last collection, on the monotonic clock."""
 
-_EVERY = 0.04  # seconds on average; each sample costs two task switches
+_EVERY = 0.04  # seconds on average
+_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC  # TFD_NONBLOCK, TFD_CLOEXEC
+_ABSOLUTE = 1  # TFD_TIMER_ABSTIME
+_TICK_BYTES = 8
 _STEP_MS = 0.02  # bin width of the histogram: its size does not grow with the length of the run
 
 
@@ -95,18 +100,13 @@ class Health:
 @contextlib.contextmanager
 def watched(health: Health) -> Iterator[None]:
     """Sample the event loop's lag inside the block, with live objects hidden from the garbage collector."""
-    loop = asyncio.get_running_loop()
-    ended = threading.Event()
     begin, cpu = time.monotonic(), time.process_time()
-    ticker = threading.Thread(target=_tick, args=(loop, health, ended), daemon=True)
     _tidy()
     gc.freeze()
-    begins = loop.call_later(_EVERY, ticker.start)
     try:
-        yield
+        with _sampled(asyncio.get_running_loop(), health):
+            yield
     finally:
-        begins.cancel()
-        ended.set()
         gc.unfreeze()
         health.seconds += time.monotonic() - begin
         health.cpu_seconds += time.process_time() - cpu
@@ -120,18 +120,41 @@ def _tidy() -> None:
         _tidied = time.monotonic()
 
 
-def _tick(loop: asyncio.AbstractEventLoop, health: Health, ended: threading.Event) -> None:
+@contextlib.contextmanager
+def _sampled(loop: asyncio.AbstractEventLoop, health: Health) -> Iterator[None]:
     """Wake the loop at random moments: a regular interval could coincide with the loop's own work."""
-    due = time.monotonic()
-    while not ended.is_set():
-        due += random.expovariate(1 / _EVERY)
-        time.sleep(max(0.0, due - time.monotonic()))
+    timer = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, _FLAGS)
+    if timer < 0:
+        raise OSError(ctypes.get_errno(), "the kernel gives no timer")
+    due = time.monotonic_ns()
 
-        def come(due: float = due) -> None:
-            if not ended.is_set():
-                health.add((time.monotonic() - due) * 1e3)
+    def arm() -> None:
+        nonlocal due
+        due += max(1, round(random.expovariate(1 / _EVERY) * 1e9))
+        seconds, rest = divmod(due, 10**9)
+        _LIBC.timerfd_settime(timer, _ABSOLUTE, _Timing(0, 0, seconds, rest), None)
 
-        try:
-            loop.call_soon_threadsafe(come)
-        except RuntimeError:  # the loop is closed
-            return
+    def come() -> None:
+        os.read(timer, _TICK_BYTES)
+        health.add((time.monotonic_ns() - due) / 1e6)
+        arm()
+
+    loop.add_reader(timer, come)
+    arm()
+    try:
+        yield
+    finally:
+        loop.remove_reader(timer)
+        os.close(timer)
+
+
+class _Timing(ctypes.Structure):
+    """`struct itimerspec`."""
+
+    _fields_ = tuple((name, ctypes.c_long) for name in ("every", "every_ns", "due", "due_ns"))
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.timerfd_settime.argtypes = [
+    ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Timing), ctypes.c_void_p,
+]  # fmt: skip

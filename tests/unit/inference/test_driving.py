@@ -17,7 +17,7 @@ from aiohttp import web
 from hpcbench.inference.adaptive import Adaptive
 from hpcbench.inference.arrivals import constant, poisson
 from hpcbench.inference.client import Client, EngineGone
-from hpcbench.inference.client_health import Health
+from hpcbench.inference.client_health import Health, watched
 from hpcbench.inference.load_driver import AHEAD, drive, warm_up
 from hpcbench.schema.records import Request, Response
 from tests.mock_openai import Script
@@ -416,6 +416,25 @@ def test_a_loop_that_is_held_up_is_seen() -> None:
         return health
 
     assert run(journey()).longest_ms > 10
+
+
+OPEN = Path("/proc/self/fd")
+
+
+def test_the_lag_is_sampled_without_a_thread_and_leaves_no_file_open() -> None:
+    async def journey() -> Health:
+        health, files = Health(), len(list(OPEN.iterdir()))
+        threads = threading.active_count()
+        with watched(health):
+            assert threading.active_count() == threads
+            while health.ticks < 20:
+                await asyncio.sleep(0.01)
+        assert len(list(OPEN.iterdir())) == files
+        return health
+
+    health = run(journey())
+    assert health.seconds > 0.1  # 20 samples, 0.04 s apart on average
+    assert 0 <= health.lag_ms(0.5) <= health.longest_ms + 0.02
 
 
 def test_a_run_is_bound_by_the_client_when_the_lag_is_long_and_matters() -> None:
