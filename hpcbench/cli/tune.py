@@ -115,7 +115,7 @@ class Duels:
         """Both settings in turns in each job."""
         a, b = _texts(best), _texts(tried)
         ab = argparse.Namespace(
-            what=str(self._plan), other=None, a=a, b=b, limit=self._arguments.limit, metric=[FIGURE],
+            what=str(self._plan), other=None, a=a, b=b, limit=self._arguments.limit, metrics=[FIGURE],
             margin=[f"{FIGURE}={self._arguments.margin}"], alpha=self._arguments.alpha,
             no_early_stop=False, registry=self._arguments.registry,
             settings=self._arguments.settings,
