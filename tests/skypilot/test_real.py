@@ -21,7 +21,8 @@ from hpcbench.schema.definitions import ContainerSite
 from tests.cluster.lab import Lab
 from tests.skypilot.real import RealSky
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
+# Minutes on two cores: SkyPilot starts a server, and asks it for each step.
+pytestmark = [pytest.mark.slurm, pytest.mark.campaign, pytest.mark.timeout(1500)]
 
 SLEEP = "print('asleep', flush=True); import time; time.sleep(600)"
 
@@ -105,7 +106,6 @@ def test_a_command_runs_there_and_the_machine_goes(
     assert not Path("/opt/hpcbench/packages").exists()
 
 
-@pytest.mark.campaign
 def test_preempted(real: RealSky, site: ContainerSite, tmp_path: Path) -> None:
     with started(site, tmp_path, SLEEP) as runner:
         runner.wait_for("asleep")
@@ -114,7 +114,6 @@ def test_preempted(real: RealSky, site: ContainerSite, tmp_path: Path) -> None:
         assert runner.said().splitlines()[-1].startswith("FATAL: the rented machine is gone")
 
 
-@pytest.mark.campaign
 def test_kill_9_leaves_no_machine(real: RealSky, site: ContainerSite, tmp_path: Path) -> None:
     with started(site, tmp_path, SLEEP) as runner:
         until = time.monotonic() + 600
@@ -130,7 +129,6 @@ def test_kill_9_leaves_no_machine(real: RealSky, site: ContainerSite, tmp_path: 
             assert time.monotonic() < until, runner.said()
 
 
-@pytest.mark.campaign
 def test_a_launch_that_the_server_does_not_list_yet(
     real: RealSky, site: ContainerSite, tmp_path: Path
 ) -> None:
