@@ -48,9 +48,13 @@ def start_pod(
     """
     room.mkdir()
     python = Path(sys.executable).parent
+    # Of the file system of `/` the overlay has all; bound, the pod would write into this machine's /usr.
+    other = [
+        one for one in (ROOT, Path(sys.base_prefix)) if one.stat().st_dev != Path("/").stat().st_dev
+    ]
     whole = {
         "PATH": f"{python}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "ROOM": str(room), "BOUND": " ".join(map(str, [ROOT, sys.base_prefix, *bound])),
+        "ROOM": str(room), "BOUND": " ".join(map(str, [*other, *bound])),
         "OF_THE_IMAGE": "it's\nhere", **env,
     }  # fmt: skip
     # Mount and process namespaces: what a container is. They end with the first process.
