@@ -23,7 +23,7 @@ from hpcbench import environments
 from hpcbench.environments.oci import Reference, resolve
 from hpcbench.environments.sif import COMPRESSION, Program
 from hpcbench.environments.sources import Source
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 
 
 def seconds(what: Callable[[], object]) -> float:

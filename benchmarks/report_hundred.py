@@ -50,7 +50,7 @@ if what == "floor":
         rows_of(Place(here.scores_dir, one.name).scores, ["sample", "anls", "answer", "references"])
 else:
     from hpcbench.reporting.writing import report
-    from hpcbench.schema.definitions import Report
+    from hpcbench.schema.outputs import Report
     options = {"html": {"images": False}}
     kinds = ("markdown", "html", "json", "latex")
     report(here, [Report(name=one, plugin=one, options=options.get(one, {})) for one in kinds])

@@ -12,7 +12,6 @@ import hpcbench
 from hpcbench.errors import Problem, UserError
 from hpcbench.installed import NAME, OLD_NAME
 from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import Prompt, seconds
 from hpcbench.schema.plan import (
     Cut,
     Fewer,
@@ -22,6 +21,8 @@ from hpcbench.schema.plan import (
     ResolvedRunTask,
     WorkPlan,
 )
+from hpcbench.schema.prompt import Prompt
+from hpcbench.schema.shared_types import seconds
 
 SECONDS_PER_SAMPLE = 2.0
 """Default seconds of a worker for a sample: a short answer of a model with some seven billion parameters

@@ -28,7 +28,7 @@ from hpcbench.schema.forms import complaint
 from hpcbench.schema.records import FieldMap, Message, PromptEntry, PromptExample, Sample
 
 if TYPE_CHECKING:
-    from hpcbench.schema.definitions import MLTask
+    from hpcbench.schema.ml_task import MLTask
 
 _DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*[.:][^\W\d]\w*")
 

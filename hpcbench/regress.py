@@ -31,7 +31,7 @@ from hpcbench.experiment.outcome import outcome, state_of
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.files.lease import beating, make_once, remove
 from hpcbench.notify import dispatch
-from hpcbench.schema.definitions import Gate
+from hpcbench.schema.gate import Gate
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 from hpcbench.site.cron import Run, Runs, looked_after
 from hpcbench.status import status

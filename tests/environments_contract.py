@@ -27,7 +27,7 @@ import pytest
 from hpcbench import environments
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 from tests.campaign import first
 
 MARK = "HPCBENCH_CONTRACT"

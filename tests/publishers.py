@@ -17,7 +17,7 @@ from typing import Any
 
 from hpcbench.metrics.publishers import ONE_PAGE, tables_of
 from hpcbench.parsers.reader import reader
-from hpcbench.schema.definitions import MLTask
+from hpcbench.schema.ml_task import MLTask
 from hpcbench.schema.records import Sample
 
 RECIPES = Path(__file__).parents[1] / "recipes/scorers"

@@ -17,7 +17,7 @@ import pytest
 
 from hpcbench.environments.rented import Rented
 from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 from tests.cluster.packages import install_packages
 from tests.cluster.system import LabError
 from tests.conftest import unavailable

@@ -18,7 +18,7 @@ from hpcbench.agents.tools import ToolResult, ToolSpec, unknown_tool
 from hpcbench.errors import EnvironmentFault
 from hpcbench.files.removal import remove_tree
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 
 START_SECONDS = 60.0
 """Longest wait until the tools are constructed, beyond the start of an image."""

@@ -17,7 +17,7 @@ from hpcbench.agents.tools import ToolResult, ToolSpec, unknown_tool
 from hpcbench.environments.orphans import held_folder, scratch
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.schema.agent import Agent, ToolEntry
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 
 
 def entries_of(agent: Agent, beside: Collection[str] = ()) -> tuple[ToolEntry, ...]:

@@ -29,8 +29,8 @@ from hpcbench.remote import server
 from hpcbench.remote.login_node import LoginNode
 from hpcbench.remote.pipe_transfer import fetch, send
 from hpcbench.remote.plan_bundle import Bundle, bundle
-from hpcbench.schema.definitions import Site
 from hpcbench.schema.names import id_of
+from hpcbench.schema.site import Site
 from hpcbench.ssh.command import Dropped, NoCommand, Running
 from hpcbench.ssh.login import Host
 

@@ -16,8 +16,10 @@ from hpcbench.number_format import DASH, many
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.cross_checks import unfit
 from hpcbench.registry.source import Source
-from hpcbench.schema.definitions import Dataset, Model, ModelChoice, Published, RunTask
+from hpcbench.schema.dataset import Dataset, Published
+from hpcbench.schema.model import Model, ModelChoice
 from hpcbench.schema.names import id_of
+from hpcbench.schema.run_task import RunTask
 
 Found = tuple[Dataset, Source]
 

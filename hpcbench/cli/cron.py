@@ -12,8 +12,8 @@ from hpcbench.errors import UserError
 from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_gate, load_plan
-from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.site import Site
 from hpcbench.site import crontab
 from hpcbench.site.cron import cron_dir
 from hpcbench.status import ExperimentStatus

@@ -25,8 +25,10 @@ from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed,
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.starter import plain_name
-from hpcbench.schema.definitions import Dataset, Model, Site
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.site import Site
 from hpcbench.submit.local_data import open_cache
 
 

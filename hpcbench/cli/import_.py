@@ -77,7 +77,7 @@ def _v01(arguments: argparse.Namespace) -> int:
     from hpcbench.interchange.v01 import experiments_of, is_answers
     from hpcbench.registry.catalog import Catalog, user_site
     from hpcbench.registry.legacy import Imported, import_v01
-    from hpcbench.schema.definitions import Site
+    from hpcbench.schema.site import Site
 
     catalog, site = Catalog(arguments.registry), user_site() or Site(name="default")
     out = arguments.out or Path("imported")
@@ -149,7 +149,8 @@ def _results(arguments: argparse.Namespace) -> int:
     from hpcbench.interchange.kit_results import Keys
     from hpcbench.interchange.read_kits import read_run
     from hpcbench.registry.catalog import Catalog, user_site
-    from hpcbench.schema.definitions import MLTask, Site
+    from hpcbench.schema.ml_task import MLTask
+    from hpcbench.schema.site import Site
     from hpcbench.tasks.alone import metric_of
 
     catalog = Catalog(arguments.registry)

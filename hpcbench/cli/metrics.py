@@ -176,7 +176,7 @@ def _found(arguments: argparse.Namespace) -> tuple[str, Mapping[str, Any]]:
     """The plugin of a metric, importable, and its options: by the plugin's name, or by a definition's."""
     from hpcbench.cli.output import say
     from hpcbench.registry.catalog import Catalog
-    from hpcbench.schema.definitions import Metric
+    from hpcbench.schema.metric import Metric
     from hpcbench.submit.packages import use
 
     name: str = arguments.name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpcbench.errors import Problem, UserError, nearest
 from hpcbench.registry.catalog import FOLDERS, Catalog
-from hpcbench.schema.definitions import ExperimentPlan
+from hpcbench.schema.experiment_plan import ExperimentPlan
 
 
 def plan_called(given: PathLike[str], registries: Sequence[Path]) -> Path:

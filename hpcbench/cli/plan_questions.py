@@ -16,7 +16,9 @@ from hpcbench.cli.questions import ask, ask_several, at_terminal
 from hpcbench.cli.start import hint
 from hpcbench.errors import UserError
 from hpcbench.registry.starter import check_name, plan_name
-from hpcbench.schema.definitions import Dataset, MLTask, Model
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model
 from hpcbench.schema.names import id_of
 from hpcbench.site.profile import Choice
 from hpcbench.submit.first_plan import (

@@ -90,7 +90,8 @@ def check(arguments: argparse.Namespace) -> int:
     from hpcbench.environments.plugin_packages import host_folder, lock
     from hpcbench.experiment.layout import home
     from hpcbench.registry.catalog import user_site
-    from hpcbench.schema.definitions import LocalSource, Package, Site
+    from hpcbench.schema.package import LocalSource, Package
+    from hpcbench.schema.site import Site
 
     if not (arguments.path / "pyproject.toml").is_file():
         what = "is not a package: it has no pyproject.toml"

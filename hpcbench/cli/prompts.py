@@ -18,9 +18,9 @@ from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt, as_text
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Sample
+from hpcbench.schema.site import Site
 from hpcbench.submit.local_data import in_language, open_cache
 from hpcbench.submit.packages import load_visible
 

@@ -17,7 +17,10 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.definitions import KINDS, Definition, Package, Site
+from hpcbench.schema.definition import Definition
+from hpcbench.schema.kinds import KINDS
+from hpcbench.schema.package import Package
+from hpcbench.schema.site import Site
 
 
 def validate(arguments: argparse.Namespace) -> int:
@@ -266,8 +269,9 @@ def lock_image(arguments: argparse.Namespace) -> int:
     """`hpcbench images lock NAME|REFERENCE`."""
     from hpcbench.environments.oci import resolve
     from hpcbench.registry.catalog import user_site
-    from hpcbench.schema.definitions import Image, Site
+    from hpcbench.schema.image import Image
     from hpcbench.schema.image_reference import Reference
+    from hpcbench.schema.site import Site
 
     insecure = (user_site() or Site(name="default")).container.insecure_registries
     given = arguments.image
@@ -317,7 +321,7 @@ def _verify_model(arguments: argparse.Namespace, catalog: Catalog, site: Site) -
     from hpcbench.data.tree import Tree, content_hash, folder_files
     from hpcbench.experiment.layout import home
     from hpcbench.registry.paths import with_absolute_paths
-    from hpcbench.schema.definitions import Model
+    from hpcbench.schema.model import Model
     from hpcbench.submit.local_data import open_cache
 
     (name,) = arguments.names

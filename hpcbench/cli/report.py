@@ -23,7 +23,7 @@ from hpcbench.experiment.layout import Experiment, find_scored, home
 from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.registry.catalog import Catalog, user_site
-from hpcbench.schema.definitions import Report
+from hpcbench.schema.outputs import Report
 
 MAIN = ("report.html", "report.md", "report.pdf", "report.json", "report.tex")
 """Main files of a folder of reports, best first; only these are printed."""

@@ -20,7 +20,9 @@ from hpcbench.experiment.outcome import not_whole
 from hpcbench.experiment.view.evaluated import performance_of
 from hpcbench.files.user import open_file
 from hpcbench.registry.catalog import Catalog, user_site
-from hpcbench.schema.definitions import ExperimentPlan, Metric, MLTask
+from hpcbench.schema.experiment_plan import ExperimentPlan
+from hpcbench.schema.metric import Metric
+from hpcbench.schema.ml_task import MLTask
 from hpcbench.schema.plan import ResolvedRunTask
 
 if TYPE_CHECKING:
@@ -576,8 +578,8 @@ def _images_of_file(
         return run_task, ()
     from hpcbench.evaluation.image_scoring import scorers_of
     from hpcbench.registry.resolve import load_for_scores
-    from hpcbench.schema.definitions import Site
     from hpcbench.schema.plan import ResolvedPlan
+    from hpcbench.schema.site import Site
     from hpcbench.submit.scoring_images import ready
 
     catalog = Catalog(arguments.registry)

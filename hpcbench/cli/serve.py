@@ -30,7 +30,9 @@ from hpcbench.plugins import Environment
 from hpcbench.registry.auto_stream_interval import with_number
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_model
-from hpcbench.schema.definitions import Model, Site, seconds
+from hpcbench.schema.model import Model
+from hpcbench.schema.shared_types import seconds
+from hpcbench.schema.site import Site
 from hpcbench.submit.local_data import open_cache
 from hpcbench.wrapper.descriptors import allow_many
 from hpcbench.wrapper.served_models import Announcement

@@ -29,7 +29,7 @@ from hpcbench.registry.settings import Setting, read_settings
 from hpcbench.registry.sites import findings
 from hpcbench.registry.source import Source, overlay, parse, read, validate
 from hpcbench.registry.upgrade import upgrade
-from hpcbench.schema.definitions import Site
+from hpcbench.schema.site import Site
 from hpcbench.site.doctor import (
     Check,
     asking_job,

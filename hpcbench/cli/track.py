@@ -16,7 +16,7 @@ from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed,
 from hpcbench.experiment.events import has_ended
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.registry.catalog import user_site
-from hpcbench.schema.definitions import Tracker
+from hpcbench.schema.outputs import Tracker
 
 if TYPE_CHECKING:
     from hpcbench.tracking.feed import Sent

@@ -40,7 +40,7 @@ from hpcbench.registry.catalog import FOLDERS, Catalog
 from hpcbench.registry.resource_shapes import most_engines
 from hpcbench.registry.settings import read_value
 from hpcbench.registry.starter import plan_text
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.submit.packages import Packages, load
 from hpcbench.submit.preview import read_only

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Load, Speed, speeds
-from hpcbench.schema.definitions import Definition
+from hpcbench.schema.definition import Definition
 from hpcbench.schema.plan import ResolvedRunTask
 
 ANY = "*"

@@ -28,7 +28,7 @@ from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.experiment.outcome import state_of
 from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.files.atomic import replacing
-from hpcbench.schema.definitions import MEMORY_FIGURES
+from hpcbench.schema.gate import MEMORY_FIGURES
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.statistics.changes import Change
 

@@ -21,7 +21,9 @@ from hpcbench.data.sync import SmartSync
 from hpcbench.data.tree import Version
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError
 from hpcbench.experiment.access import ensure_folder
-from hpcbench.schema.definitions import Dataset, Model, Site
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.model import Model
+from hpcbench.schema.site import Site
 
 DefinitionT = TypeVar("DefinitionT", bound=Dataset | Model)
 

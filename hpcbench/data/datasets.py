@@ -18,8 +18,9 @@ from hpcbench.data.pages import page_of
 from hpcbench.data.pictures import fault_of, name_of
 from hpcbench.errors import HpcbenchError, Problem, UserError, unknown
 from hpcbench.plugins import DatasetIterator, DatasetSpec
-from hpcbench.schema.definitions import Dataset, RunTaskSettings
+from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.records import Sample
+from hpcbench.schema.run_task import RunTaskSettings
 
 Ranges = Sequence[tuple[int, int]]
 """Ranges of places in a dataset: start, stop (exclusive), in order."""

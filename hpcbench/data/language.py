@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.data.datasets import open_dataset, samples
-from hpcbench.schema.definitions import Dataset, Language
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.prompt import Language
 from hpcbench.schema.records import Sample
 
 EXAMINED = 32

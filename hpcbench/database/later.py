@@ -30,7 +30,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_lines
 from hpcbench.installed import this_python
 from hpcbench.registry.database_address import address_of
-from hpcbench.schema.definitions import Database
+from hpcbench.schema.outputs import Database
 from hpcbench.subprocesses import kill_session, why_it_ended
 from hpcbench.tracking.sent import notes_file, notes_on
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hpcbench import plugins
 from hpcbench.plugins import Command, Environment, EnvManager
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 
 __all__ = ["ELSEWHERE", "kind_of", "prepare", "wrap"]
 

@@ -24,7 +24,7 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.access import owner_writes
 from hpcbench.files.lease import make_once
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 
 PASSED = (
     "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS",

@@ -24,7 +24,7 @@ from hpcbench.environments.sources import Source
 from hpcbench.errors import Problem, UserError
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 
 PASSED = (
     "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS", "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK",

@@ -31,7 +31,7 @@ from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.access import own_place, owner_writes
 from hpcbench.files.lease import make_once
 from hpcbench.registry.source import Source, read
-from hpcbench.schema.definitions import GitSource, Package, PypiSource, RequirementSource
+from hpcbench.schema.package import GitSource, Package, PypiSource, RequirementSource
 
 Say = Callable[[str], None]
 

@@ -29,7 +29,7 @@ from hpcbench.experiment import process_identity
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.files.lease import boot_id
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 from hpcbench.ssh.login import Host
 
 SPEC = "HPCBENCH_RENTED"

@@ -25,8 +25,8 @@ from hpcbench.environments.rented import NotRented, Order
 from hpcbench.environments.runpod_api import Api, ApiFault
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.definitions import ContainerSite
 from hpcbench.schema.image_reference import Reference
+from hpcbench.schema.site import ContainerSite
 from hpcbench.ssh.login import Host
 
 FOUND_SECONDS = 30.0

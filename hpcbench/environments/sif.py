@@ -29,8 +29,8 @@ from hpcbench.environments.packages import Probe, last_words, probed_once
 from hpcbench.environments.packages import probe as ask_python
 from hpcbench.environments.sources import LABEL, Source
 from hpcbench.errors import EnvironmentFault
-from hpcbench.schema.definitions import ContainerSite
 from hpcbench.schema.image_reference import Reference
+from hpcbench.schema.site import ContainerSite
 
 Say = Callable[[str], None]
 """Receives progress messages, a line at a time."""

@@ -29,8 +29,8 @@ from hpcbench.environments.rented import Order
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.atomic import write_json
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.definitions import ContainerSite
 from hpcbench.schema.image_reference import Reference
+from hpcbench.schema.site import ContainerSite
 from hpcbench.ssh.login import Host
 
 ANSWER_SECONDS = 300.0

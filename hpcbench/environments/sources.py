@@ -18,8 +18,8 @@ from hpcbench.environments.recipes import Recipe, parse
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.hashing import hash_file
 from hpcbench.registry.paths import is_dockerfile
-from hpcbench.schema.definitions import ContainerSite
 from hpcbench.schema.image_reference import Reference
+from hpcbench.schema.site import ContainerSite
 from hpcbench.unix_http import UnixConnection
 
 LABEL = "hpcbench.source.digest"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 
 if (
     TYPE_CHECKING

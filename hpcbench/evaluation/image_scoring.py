@@ -24,9 +24,10 @@ from hpcbench.environments.packages import last_words
 from hpcbench.errors import EnvironmentFault
 from hpcbench.evaluation.scoring import Outcome
 from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import ContainerSite, Metric, Site
+from hpcbench.schema.metric import Metric
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 from hpcbench.schema.shared_types import MetricFacts
+from hpcbench.schema.site import ContainerSite, Site
 from hpcbench.scorer import handover
 from hpcbench.scorer.handover import Asked, Wanted
 from hpcbench.subprocesses import kill_session

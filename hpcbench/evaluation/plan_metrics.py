@@ -7,7 +7,7 @@ from typing import Any
 from hpcbench import plugins
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.view.scores import OF_SAMPLES
-from hpcbench.schema.definitions import Metric
+from hpcbench.schema.metric import Metric
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.scorer.description import Described
 from hpcbench.scorer.one import is_of_run

@@ -22,7 +22,7 @@ from hpcbench.experiment.view.readings import GpuUse, readings
 from hpcbench.experiment.view.scores import Place, rows_of
 from hpcbench.metrics.resources import Cost
 from hpcbench.schema.agent import READER
-from hpcbench.schema.definitions import Model, Prices
+from hpcbench.schema.model import Model, Prices
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.speed import ANSWERED
 

@@ -28,7 +28,7 @@ from hpcbench.judging.summary import Vote, summarise
 from hpcbench.metrics.judge import Judge
 from hpcbench.parsers import reading_of
 from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import Metric
+from hpcbench.schema.metric import Metric
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 from hpcbench.scorer.one import takes_measurement

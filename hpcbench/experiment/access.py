@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from hpcbench.errors import EnvironmentFault
 
 if TYPE_CHECKING:
-    from hpcbench.schema.definitions import Site
+    from hpcbench.schema.site import Site
 
 PRIVATE = 0o750
 """Mode of an experiment's folder where the site sets neither group nor umask."""

@@ -22,7 +22,7 @@ from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files.atomic import create_exclusive, read_lines
-from hpcbench.schema.definitions import BudgetCaps
+from hpcbench.schema.experiment_plan import BudgetCaps
 from hpcbench.schema.plan import ResolvedRunTask
 
 Word = Literal["take", "back", "gone", "over"]

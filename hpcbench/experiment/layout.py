@@ -61,8 +61,8 @@ from hpcbench.schema.names import id_of
 from hpcbench.schema.work import Planned, WorkPlan
 
 if TYPE_CHECKING:
-    from hpcbench.schema.definitions import Site
     from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+    from hpcbench.schema.site import Site
 
 MANIFEST_VERSION = 1
 """Version of the manifest, and so of an experiment's whole directory."""
@@ -474,7 +474,7 @@ class Rescored(Experiment):
     @cached_property
     def resolved(self) -> ResolvedPlan:
         """The resolved plan with the run tasks that were scored, and the metrics that scored them."""
-        from hpcbench.schema.definitions import Metric
+        from hpcbench.schema.metric import Metric
         from hpcbench.schema.shared_types import MetricFacts
 
         plan = super().resolved

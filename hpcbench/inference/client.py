@@ -32,7 +32,8 @@ from hpcbench.inference.request_body import (
 )
 from hpcbench.inference.stream import Stream
 from hpcbench.monitor.gauges import engine_state
-from hpcbench.schema.definitions import Model, Route
+from hpcbench.schema.load import Route
+from hpcbench.schema.model import Model
 from hpcbench.schema.records import Outcome, Request, Response, Times
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from hpcbench.agents.trajectory import Called, Trajectory, Turn
 from hpcbench.data_uri import mime
 from hpcbench.files.atomic import replacing, write_atomic
 from hpcbench.interchange.log_records import Logged, RunTaskLog, as_json, flat, identity
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.schema.records import Message, ToolCall
 
 VERSION = "ATIF-v1.8"

@@ -54,18 +54,16 @@ from hpcbench.interchange.kit_results import (
     KitTask,
 )
 from hpcbench.planning import plan_work
-from hpcbench.schema.definitions import (
-    Dataset,
-    ExperimentPlan,
-    Metric,
-    MLTask,
-    Model,
-    Prompt,
-    RunTask,
-    Site,
-)
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.experiment_plan import ExperimentPlan
+from hpcbench.schema.metric import Metric
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
+from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.records import RECORD_VERSION, Response, Times
+from hpcbench.schema.run_task import RunTask
+from hpcbench.schema.site import Site
 
 ENGINE = "imported"
 """Engine of models with imported answers; no plugin has this name, and no process starts it."""

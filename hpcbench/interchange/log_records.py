@@ -14,7 +14,7 @@ from hpcbench.agents.trajectory import Trajectory
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import MetricValue
 from hpcbench.experiment.view.turns import Line
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Response, Sample
 from hpcbench.speed import ANSWERED

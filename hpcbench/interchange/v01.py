@@ -26,9 +26,10 @@ from hpcbench.interchange.kit_results import KitRun, KitSample, KitTask
 from hpcbench.plugins import DatasetIterator
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.legacy import AnsweredRow
-from hpcbench.schema.definitions import MLTask, Site
+from hpcbench.schema.ml_task import MLTask
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Response, Sample
+from hpcbench.schema.site import Site
 from hpcbench.tasks.alone import V01, metric_of, named_by_row, read_answers
 
 FRAMEWORKS = {"huggingface": "Hugging Face", "vllm": "vLLM", "sglang": "SGLang"}

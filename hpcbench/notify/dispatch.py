@@ -32,7 +32,7 @@ from hpcbench.notify.deliver import LIMIT, send_apart
 from hpcbench.notify.outbox import Delivery, deliveries
 from hpcbench.reporting.printed_tables import metric_rows
 from hpcbench.reporting.sections.shared import scores_in
-from hpcbench.schema.definitions import Notification
+from hpcbench.schema.outputs import Notification
 
 PAUSES = (1.0, 3.0)
 """Seconds before the second and the third try within one call."""

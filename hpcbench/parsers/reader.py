@@ -12,7 +12,7 @@ from hpcbench.parsers import reasoning
 from hpcbench.parsers.by_name import JsonObject, Label, Text
 from hpcbench.parsers.reasoning import UNFINISHED, strip_reasoning
 from hpcbench.parsers.structured import DataParser, whole_characters
-from hpcbench.schema.definitions import MLTask
+from hpcbench.schema.ml_task import MLTask
 from hpcbench.schema.records import Reading, Sample
 
 Read = Callable[[str, Sample, bool], Reading]

@@ -15,7 +15,7 @@ from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal.lru import Kept, stamp_of
-from hpcbench.schema.definitions import Dataset
+from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 

@@ -23,7 +23,7 @@ from hpcbench.portal.models.cluster import Cluster, ClusterJob, LocalWork, NodeC
 from hpcbench.portal.models.live import ClusterNews
 from hpcbench.portal.quotas import rooms
 from hpcbench.registry.catalog import user_site
-from hpcbench.schema.definitions import Site
+from hpcbench.schema.site import Site
 from hpcbench.slurm.nodes import Node, expand_nodes, nodes_answer, parse_nodes, partitions_answer
 from hpcbench.slurm.shared_answer import Answer
 

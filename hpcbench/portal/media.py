@@ -23,7 +23,7 @@ from hpcbench.errors import HpcbenchError
 from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.safe_open import open_beneath
-from hpcbench.schema.definitions import Dataset
+from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.records import Image, StoredImage
 
 Size = Literal["thumb", "full"]

@@ -10,7 +10,11 @@ from hpcbench import secret
 from hpcbench.errors import UserError
 from hpcbench.portal.models.plans import CHOICE_KINDS, Choice
 from hpcbench.registry.catalog import Catalog
-from hpcbench.schema.definitions import KINDS, Dataset, Definition, MLTask, Model
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.definition import Definition
+from hpcbench.schema.kinds import KINDS
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model
 
 
 def choices_in(plans: Path) -> tuple[Choice, ...]:

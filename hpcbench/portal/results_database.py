@@ -16,7 +16,7 @@ from hpcbench.database import need
 from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.portal.context import Portal
 from hpcbench.registry.database_address import address_of
-from hpcbench.schema.definitions import Database
+from hpcbench.schema.outputs import Database
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine

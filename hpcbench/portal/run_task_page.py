@@ -25,8 +25,8 @@ from hpcbench.portal.resources import card_gb
 from hpcbench.portal.results_cache import Results, Seen
 from hpcbench.portal.timeline import timeline, troubles
 from hpcbench.portal.worker_series import Worker, Workers, groups_of
-from hpcbench.schema.definitions import seconds
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.shared_types import seconds
 
 GIB = 2**30
 

@@ -33,7 +33,7 @@ from hpcbench.portal.guard import LARGEST_BODY, Access
 from hpcbench.portal.index import IndexFault, open_index
 from hpcbench.portal.local_client import Caller
 from hpcbench.portal.protocol import guarded_http, web_socket_protocol
-from hpcbench.schema.definitions import Database
+from hpcbench.schema.outputs import Database
 
 MEMORY = 1_000_000_000
 """Bytes of memory at which the portal ends itself; it needs a third of that with ten million samples."""

@@ -30,7 +30,7 @@ from hpcbench.portal.safe_open import FOLDER, open_beneath
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.source import MAX_BYTES
 from hpcbench.registry.upgrade import FOLDERS as OLD_FOLDERS
-from hpcbench.schema.definitions import KINDS
+from hpcbench.schema.kinds import KINDS
 
 MOST = 5_000
 """Most definitions of a list."""

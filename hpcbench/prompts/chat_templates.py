@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hpcbench.errors import Problem, UserError
 from hpcbench.schema.chat_content import keeping_texts
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.schema.records import Message
 
 WRAPPING = frozenset({"vllm", "huggingface"})

@@ -16,8 +16,8 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.files.hashing import hash_file
 from hpcbench.plugins import PromptSpec, PromptStrategy
 from hpcbench.prompts.templates import OF_THE_HOUSE, names_in
-from hpcbench.schema.definitions import Prompt
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.records import Message, Sample
 
 LONGEST_NAME = 64

@@ -16,8 +16,10 @@ from typing import Literal
 from hpcbench.errors import Problem, UserError
 from hpcbench.registry.auto_concurrency import measures_latency
 from hpcbench.registry.settings import Setting, read_settings
-from hpcbench.schema.definitions import ExperimentPlan, ModelChoice, RunTask
+from hpcbench.schema.experiment_plan import ExperimentPlan
+from hpcbench.schema.model import ModelChoice
 from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask
+from hpcbench.schema.run_task import RunTask
 
 LONGEST_NAME = 78
 """Length of a run task's name that still has space for `.a` or `.b`."""

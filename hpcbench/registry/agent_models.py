@@ -9,8 +9,8 @@ from hpcbench.registry.expansion import Written
 from hpcbench.registry.resource_shapes import largest_node
 from hpcbench.registry.source import Loc
 from hpcbench.schema.agent import Agent, ToolEntry
-from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.site import Site
 
 
 def problems(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hpcbench.schema.definitions import Generation, MLTask, Model, RunTask, has_option
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Generation, Model, has_option
+from hpcbench.schema.run_task import RunTask
 
 
 def asked_as_its_authors_do(task: RunTask, ml_task: MLTask, model: Model) -> tuple[RunTask, MLTask]:

@@ -12,7 +12,8 @@ from typing import Any
 from hpcbench import plugins
 from hpcbench.errors import UserError
 from hpcbench.registry.fitting_metrics import is_resource
-from hpcbench.schema.definitions import MEMORY_FIGURES, SPEED_FIGURES, Gate, Slo
+from hpcbench.schema.gate import MEMORY_FIGURES, SPEED_FIGURES, Gate
+from hpcbench.schema.load import Slo
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.rules import by_name, rule_for
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hpcbench.schema.definitions import Model, option_name
+from hpcbench.schema.model import Model, option_name
 from hpcbench.schema.plan import ResolvedRunTask
 
 OPTION = "stream_interval"

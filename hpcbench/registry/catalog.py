@@ -36,8 +36,11 @@ from hpcbench.registry.source import (
 )
 from hpcbench.registry.upgrade import FOLDERS as OLD_FOLDERS
 from hpcbench.registry.upgrade import upgrade
-from hpcbench.schema.definitions import KINDS, Definition, ExperimentPlan, Site
+from hpcbench.schema.definition import Definition
+from hpcbench.schema.experiment_plan import ExperimentPlan
+from hpcbench.schema.kinds import KINDS
 from hpcbench.schema.names import case_blind, spelling
+from hpcbench.schema.site import Site
 
 DefinitionT = TypeVar("DefinitionT", bound=Definition)
 

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from hpcbench.errors import Problem, UserError
 from hpcbench.files.user import not_json, read_json, read_text
 from hpcbench.registry.upgrade import prompt_of
-from hpcbench.schema.definitions import Prompt
+from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.records import PromptEntry, PromptExample
 
 ALIASES = {"template": "user", "system_prompt": "system"}

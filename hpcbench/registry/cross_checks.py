@@ -21,30 +21,20 @@ from hpcbench.registry.prompt_checks import PromptChecks
 from hpcbench.registry.resource_shapes import misfits, too_short
 from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.agent import Agent
-from hpcbench.schema.definitions import (
-    MEMORY_FIGURES,
-    SPEED_FIGURES,
-    BudgetCaps,
-    Dataset,
-    Definition,
-    ExperimentPlan,
-    Gate,
-    Generation,
-    Image,
-    Metric,
-    MetricVersion,
-    MLTask,
-    Model,
-    Notification,
-    Package,
-    Prompt,
-    Published,
-    Report,
-    RunTask,
-    Site,
-    Tracker,
-)
+from hpcbench.schema.dataset import Dataset, Published
+from hpcbench.schema.definition import Definition
+from hpcbench.schema.experiment_plan import BudgetCaps, ExperimentPlan
+from hpcbench.schema.gate import MEMORY_FIGURES, SPEED_FIGURES, Gate
+from hpcbench.schema.image import Image
+from hpcbench.schema.metric import Metric, MetricVersion
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Generation, Model
+from hpcbench.schema.outputs import Notification, Report, Tracker
+from hpcbench.schema.package import Package
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.prompt import Prompt
+from hpcbench.schema.run_task import RunTask
+from hpcbench.schema.site import Site
 
 Where = Callable[[str], Loc]
 

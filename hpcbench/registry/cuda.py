@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 
 FORWARD = "VLLM_ENABLE_CUDA_COMPATIBILITY"
 """vLLM loads the image's own CUDA driver library (`cuda-compat`) where this is 1."""

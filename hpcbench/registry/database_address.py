@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from hpcbench import secret
 from hpcbench.errors import Problem, UserError
 from hpcbench.files.mounts import is_local
-from hpcbench.schema.definitions import Database
+from hpcbench.schema.outputs import Database
 
 _EXAMPLE = "for example postgresql://USER:${env:NAME}@HOST/DATABASE"
 _SCHEMES = ("postgresql", "postgres")

@@ -6,18 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpcbench.registry.source import Loc
-from hpcbench.schema.definitions import (
-    Dataset,
-    Definition,
-    Gate,
-    Metric,
-    MLTask,
-    Model,
-    Prompt,
-    Report,
-    RunTask,
-    Site,
-)
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.definition import Definition
+from hpcbench.schema.gate import Gate
+from hpcbench.schema.metric import Metric
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model
+from hpcbench.schema.outputs import Report
+from hpcbench.schema.prompt import Prompt
+from hpcbench.schema.run_task import RunTask
+from hpcbench.schema.site import Site
 
 Named = tuple[type[Definition], str, Loc]
 """Kind of definition, its name, and its place."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hpcbench.plugins import EngineSpec, Limits
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedRunTask
 
 Beyond = tuple[str, str, str]

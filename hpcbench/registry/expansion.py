@@ -11,8 +11,9 @@ from typing import Any
 
 from hpcbench.errors import Problem, unknown
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.definitions import Cell, Load, Matrix, RunTask, RunTaskSettings
+from hpcbench.schema.load import Load
 from hpcbench.schema.names import id_of
+from hpcbench.schema.run_task import Cell, Matrix, RunTask, RunTaskSettings
 
 LONGEST_NAME = 80
 """Longest name of a run task; a longer name from a matrix, repeats or a sweep is cut, with a unique hash."""

@@ -9,7 +9,8 @@ from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.metrics.judge import VERDICT
 from hpcbench.metrics.resources import MEASURED
-from hpcbench.schema.definitions import Metric, MLTask
+from hpcbench.schema.metric import Metric
+from hpcbench.schema.ml_task import MLTask
 
 if TYPE_CHECKING:  # reports ask for resource metrics alone: they need no catalog
     from hpcbench.registry.catalog import Catalog

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hpcbench.errors import Problem, unknown
 from hpcbench.registry.expansion import Written
-from hpcbench.schema.definitions import RunTask
+from hpcbench.schema.run_task import RunTask
 
 SAME_SAMPLES = ("split", "where", "sample", "limit")
 """Settings that a judge takes from the run task that it rates."""

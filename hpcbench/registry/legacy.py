@@ -25,9 +25,14 @@ from hpcbench.files.user import read_text
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.collections import csv_rows, literal, read_collection
 from hpcbench.registry.fitting_metrics import metrics_of
-from hpcbench.schema.definitions import Dataset, Definition, ExperimentPlan, MLTask, Model, Prompt
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.definition import Definition
+from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.schema.forms import FORMS
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model
 from hpcbench.schema.names import NAME, is_name
+from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.records import PromptEntry
 
 COLUMNS = (

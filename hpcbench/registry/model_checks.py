@@ -16,8 +16,9 @@ from hpcbench.plugins import EngineSpec, Split
 from hpcbench.registry.plugin_checks import Findings, PluginChecks, failed
 from hpcbench.registry.resource_shapes import model_findings
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.definitions import Dataset, Model, option_name
+from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.image_reference import Reference
+from hpcbench.schema.model import Model, option_name
 
 TRANSPORTS = ("docker", "oras", "oci", "oci-archive", "docker-archive", "docker-daemon")
 """Possible prefixes of an image reference that are not the name of an environment's plugin."""

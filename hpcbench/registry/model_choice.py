@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpcbench.schema.definitions import Model, ModelChoice
+from hpcbench.schema.model import Model, ModelChoice
 from hpcbench.schema.names import LONGEST
 
 _SCALARS = ("engine", "image", "dtype", "context_length", "gpus")

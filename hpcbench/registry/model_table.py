@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from hpcbench.registry.catalog import Catalog
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 
 CARDS = (16, 24, 32, 40, 48, 80, 141, 192)
 """Memory of GPUs as they are sold, GB."""

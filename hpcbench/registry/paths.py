@@ -8,19 +8,17 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.definitions import (
-    Dataset,
-    Definition,
-    ExperimentPlan,
-    Image,
-    Metric,
-    MLTask,
-    Model,
-    Package,
-    Prompt,
-    Site,
-)
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.definition import Definition
+from hpcbench.schema.experiment_plan import ExperimentPlan
+from hpcbench.schema.image import Image
+from hpcbench.schema.metric import Metric
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model
+from hpcbench.schema.package import Package
+from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.records import PromptExample
+from hpcbench.schema.site import Site
 
 DefinitionT = TypeVar("DefinitionT", bound=Definition)
 

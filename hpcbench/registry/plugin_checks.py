@@ -19,15 +19,11 @@ from hpcbench.installed import install_hint, requirements
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.definitions import (
-    Metric,
-    MLTask,
-    Model,
-    Package,
-    PackageEntry,
-    RequirementSource,
-    RunTask,
-)
+from hpcbench.schema.metric import Metric
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model
+from hpcbench.schema.package import Package, PackageEntry, RequirementSource
+from hpcbench.schema.run_task import RunTask
 
 
 class Findings:

@@ -10,8 +10,9 @@ from hpcbench.plugins import PromptSpec
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.plugin_checks import Findings, PluginChecks, failed
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.definitions import Dataset, Prompt
+from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.records import PromptEntry
 
 _MADE_UP = frozenset({"doc_class_question_type"})

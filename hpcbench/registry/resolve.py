@@ -40,26 +40,21 @@ from hpcbench.registry.resource_shapes import largest_node, replicated, spread
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source, Unfit, parse, validate
 from hpcbench.registry.upgrade import upgrade
-from hpcbench.schema.definitions import (
-    KINDS,
-    Dataset,
-    Definition,
-    Evaluation,
-    ExperimentPlan,
-    Gate,
-    Image,
-    Language,
-    Metric,
-    MetricVersion,
-    MLTask,
-    Model,
-    Package,
-    Prompt,
-    Report,
-    RunTask,
-    Site,
-)
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.definition import Definition
+from hpcbench.schema.experiment_plan import Evaluation, ExperimentPlan
+from hpcbench.schema.gate import Gate
+from hpcbench.schema.image import Image
+from hpcbench.schema.kinds import KINDS
+from hpcbench.schema.metric import Metric, MetricVersion
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model
+from hpcbench.schema.outputs import Report
+from hpcbench.schema.package import Package
 from hpcbench.schema.plan import Places, ResolvedPlan, ResolvedRunTask
+from hpcbench.schema.prompt import Language, Prompt
+from hpcbench.schema.run_task import RunTask
+from hpcbench.schema.site import Site
 
 DefinitionT = TypeVar("DefinitionT", bound=Definition)
 ResultT = TypeVar("ResultT")

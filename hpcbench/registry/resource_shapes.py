@@ -9,16 +9,10 @@ from typing import Any
 
 from hpcbench.errors import unknown
 from hpcbench.registry.source import Loc
-from hpcbench.schema.definitions import (
-    Model,
-    Parallel,
-    Partition,
-    Resources,
-    Site,
-    option_name,
-    seconds,
-)
+from hpcbench.schema.model import Model, Parallel, option_name
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.shared_types import Resources, seconds
+from hpcbench.schema.site import Partition, Site
 
 TENSOR = ("tensor_parallel_size", "tp_size", "tp")
 """Engine options for the number of GPUs that share each layer; default `gpus`."""

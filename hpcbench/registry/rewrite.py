@@ -23,7 +23,7 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.files.atomic import write_atomic
 from hpcbench.registry.source import Loader, Loc, Place, Source, other_ending, parse, read
 from hpcbench.registry.upgrade import CURRENT, FOLDERS, upgrade
-from hpcbench.schema.definitions import KINDS
+from hpcbench.schema.kinds import KINDS
 
 VERSION = "schema_version"
 WIDTH = 110

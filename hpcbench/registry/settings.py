@@ -17,7 +17,7 @@ from typing import Any
 
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.registry.source import Loc, Place, Source, parse
-from hpcbench.schema.definitions import KINDS
+from hpcbench.schema.kinds import KINDS
 
 
 def read_value(option: str, text: str) -> Any:

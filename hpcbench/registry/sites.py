@@ -17,7 +17,7 @@ from hpcbench.files.user import read_text
 from hpcbench.registry.catalog import share_dir, site_dir, user_dir
 from hpcbench.registry.database_address import problems
 from hpcbench.registry.source import Loc
-from hpcbench.schema.definitions import Site
+from hpcbench.schema.site import Site
 
 TEMPLATES = "slurm_templates"
 """Folder of templates, in the shipped files, in the site's registry and in the user's."""

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from hpcbench import plugins
 from hpcbench.errors import Problem, UserError, nearest, unknown
 from hpcbench.registry.source import Loc, Source, shown
-from hpcbench.schema.definitions import KINDS, Generation
+from hpcbench.schema.kinds import KINDS
+from hpcbench.schema.model import Generation
 
 ValueT = TypeVar("ValueT")
 

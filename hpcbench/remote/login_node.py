@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from hpcbench.schema.definitions import SshSite
+from hpcbench.schema.site import SshSite
 from hpcbench.ssh.command import Dropped, Running
 from hpcbench.ssh.connection import Connection
 from hpcbench.ssh.login import Host, Unreachable

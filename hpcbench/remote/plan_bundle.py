@@ -27,7 +27,12 @@ from hpcbench.registry.paths import is_dockerfile, is_reference, with_absolute_p
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source
 from hpcbench.remote.pipe_transfer import Content, Parcel, Sent
-from hpcbench.schema.definitions import KINDS, Dataset, Definition, Model, Package, Prompt
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.definition import Definition
+from hpcbench.schema.kinds import KINDS
+from hpcbench.schema.model import Model
+from hpcbench.schema.package import Package
+from hpcbench.schema.prompt import Prompt
 
 NAMES: Mapping[str, str] = {
     "run_tasks": "run_tasks", "ml_task": "ml_tasks", "model": "models", "models": "models",

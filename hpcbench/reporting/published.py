@@ -20,7 +20,8 @@ from typing import get_args
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import MetricValue, Scores
 from hpcbench.reporting.report_tables import PublishedCondition, PublishedScore
-from hpcbench.schema.definitions import Condition, Model, Published
+from hpcbench.schema.dataset import Condition, Published
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedRunTask
 
 Z = 1.959963984540054

@@ -13,7 +13,7 @@ from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.reporting.formats import WORST
 from hpcbench.reporting.formats.markdown import summary
 from hpcbench.reporting.gather import gather
-from hpcbench.schema.definitions import Report
+from hpcbench.schema.outputs import Report
 
 DEFAULT = (Report(name="markdown", plugin="markdown"), Report(name="html", plugin="html"))
 """Reports of an experiment without any `reports`."""

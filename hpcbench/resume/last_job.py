@@ -40,7 +40,9 @@ def grown(last: Mapping[str, Any] | None, end: str, resolved: ResolvedPlan) -> R
         end: Slurm's state of its end.
         resolved: the plan.
     """
-    from hpcbench.schema.definitions import seconds  # a status that shows no death needs no schemas
+    from hpcbench.schema.shared_types import (
+        seconds,  # a status that shows no death needs no schemas
+    )
 
     before = Resources(**last) if last else resources(resolved)
     site = resolved.site.slurm

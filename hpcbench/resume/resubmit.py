@@ -14,7 +14,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import job_name, rounds
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.planning import within
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group
 
 OUT_OF_MEMORY = frozenset({"gpu_out_of_memory", "out_of_memory", "context_too_long"})

@@ -8,13 +8,14 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
-from hpcbench.schema import agent, definitions, judge, records, shared_types
-from hpcbench.schema.definitions import KINDS
+from hpcbench.schema.definition import Definition
+from hpcbench.schema.kinds import KINDS
 
 
 def json_schema(kind: str) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def json_schema(kind: str) -> dict[str, Any]:
 
 def reference() -> str:
     """The page of all kinds of definitions with every field, in Markdown."""
-    common = _table(definitions.Definition)
+    common = _table(Definition)
     lines = [
         "# Definitions",
         "",
@@ -208,7 +209,7 @@ def field_docs(name: str) -> Mapping[str, str]:
 def _classes() -> Mapping[str, ast.ClassDef]:
     return {
         node.name: node
-        for module in (agent, definitions, judge, records, shared_types)
-        for node in ast.parse(inspect.getsource(module)).body
+        for module in sorted(Path(__file__).parent.glob("*.py"))
+        for node in ast.parse(module.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef)
     }

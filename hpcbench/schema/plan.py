@@ -10,24 +10,19 @@ from pydantic import Field, JsonValue
 
 from hpcbench.errors import Problem
 from hpcbench.schema.agent import Agent
-from hpcbench.schema.definitions import (
-    Dataset,
-    ExperimentPlan,
-    Gate,
-    Image,
-    Language,
-    Metric,
-    MLTask,
-    Model,
-    Package,
-    Part,
-    Prompt,
-    Report,
-    RunTask,
-    Site,
-    has_option,
-)
-from hpcbench.schema.shared_types import MetricFacts
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.experiment_plan import ExperimentPlan
+from hpcbench.schema.gate import Gate
+from hpcbench.schema.image import Image
+from hpcbench.schema.metric import Metric
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model, has_option
+from hpcbench.schema.outputs import Report
+from hpcbench.schema.package import Package
+from hpcbench.schema.prompt import Language, Prompt
+from hpcbench.schema.run_task import RunTask
+from hpcbench.schema.shared_types import MetricFacts, Part
+from hpcbench.schema.site import Site
 from hpcbench.schema.work import Cut as Cut
 from hpcbench.schema.work import Fewer as Fewer
 from hpcbench.schema.work import Group as Group

@@ -19,6 +19,14 @@ TimeLimit = Annotated[
 ]
 """A time as Slurm writes it, `[DAYS-]HH:MM:SS`, at least one second."""
 
+
+def seconds(time_limit: str) -> int:
+    """`[D-]HH:MM:SS` in seconds."""
+    days, _, clock = time_limit.rpartition("-")
+    hours, minutes, secs = (int(part) for part in clock.split(":"))
+    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + secs
+
+
 STRICT = ConfigDict(
     extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False, defer_build=True
 )

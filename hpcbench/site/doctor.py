@@ -25,8 +25,10 @@ from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
 from hpcbench.experiment.access import group_id
 from hpcbench.experiment.layout import home
 from hpcbench.number_format import many
-from hpcbench.schema.definitions import ExperimentPlan, Resources, Site
+from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.schema.plan import Group, ResolvedPlan
+from hpcbench.schema.shared_types import Resources
+from hpcbench.schema.site import Site
 from hpcbench.site.profile import NodeGpus, gpus_here, parse_smi
 from hpcbench.submit.sbatch import (
     FIND_MODULES,

@@ -17,7 +17,7 @@ from pathlib import Path
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import home
-from hpcbench.schema.definitions import ContainerSite, Partition, Site, SlurmSite
+from hpcbench.schema.site import ContainerSite, Partition, Site, SlurmSite
 from hpcbench.submit import Say
 from hpcbench.subprocesses import printed
 

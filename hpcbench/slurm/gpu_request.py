@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hpcbench.schema.definitions import Resources, SlurmSite
+from hpcbench.schema.shared_types import Resources
+from hpcbench.schema.site import SlurmSite
 
 
 def gpu_options(

@@ -14,7 +14,7 @@ from hpcbench.slurm.queue import Snapshot
 from hpcbench.slurm.shared_answer import shared_answer
 
 if TYPE_CHECKING:
-    from hpcbench.schema.definitions import Partition, Site
+    from hpcbench.schema.site import Partition, Site
 
 QUEUE_AGE = 600.0
 """Seconds for which the number of other users' pending jobs may be old."""

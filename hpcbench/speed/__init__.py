@@ -28,7 +28,7 @@ from typing import Any
 
 from hpcbench import statistics
 from hpcbench.number_format import percent
-from hpcbench.schema.definitions import Slo
+from hpcbench.schema.load import Slo
 from hpcbench.speed import distributions
 from hpcbench.speed.distributions import SHARES
 from hpcbench.speed.lines import read, token_span

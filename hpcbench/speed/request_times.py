@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hpcbench.schema.definitions import Slo
+from hpcbench.schema.load import Slo
 from hpcbench.schema.records import Response
 
 ANSWERED = ("ok", "truncated")

@@ -18,8 +18,10 @@ from hpcbench import slurm
 from hpcbench.errors import HpcbenchError
 from hpcbench.planning import plan_work, worst_gpu_hours
 from hpcbench.resume import last_job
-from hpcbench.schema.definitions import Model, Partition, Resources, seconds
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Fewer, Group, Measured, ResolvedPlan, WorkPlan
+from hpcbench.schema.shared_types import Resources, seconds
+from hpcbench.schema.site import Partition
 from hpcbench.schema.work import Cut
 from hpcbench.submit.plan_facts import Facts
 from hpcbench.submit.reuse import groups_with_work

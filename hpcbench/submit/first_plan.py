@@ -24,19 +24,15 @@ from hpcbench.registry.fitting_metrics import JUDGE, metrics_of
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.resolve import Look, look_at_text
 from hpcbench.registry.starter import plan_text
-from hpcbench.schema.definitions import (
-    Dataset,
-    Definition,
-    Generation,
-    Metric,
-    MLTask,
-    Model,
-    Prompt,
-    Resources,
-    Site,
-    seconds,
-)
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.definition import Definition
+from hpcbench.schema.metric import Metric
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Generation, Model
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.prompt import Prompt
+from hpcbench.schema.shared_types import Resources, seconds
+from hpcbench.schema.site import Site
 from hpcbench.submit.image_check import Finding, judge
 from hpcbench.submit.packages import on_all_gpus
 from hpcbench.submit.plan_facts import (

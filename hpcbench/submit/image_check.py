@@ -23,7 +23,7 @@ from hpcbench.plugins import Environment
 from hpcbench.registry.cuda import FORWARD, asks_for_forward_compatibility, runs
 from hpcbench.registry.resource_shapes import option_of
 from hpcbench.registry.source import Loc, Source, read
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 from hpcbench.submit.fingerprint import metadata_folders
 from hpcbench.submit.plan_facts import Facts, ModelFacts

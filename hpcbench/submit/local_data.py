@@ -20,8 +20,10 @@ from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.layout import all_experiments, home, private_experiments
 from hpcbench.experiment.view.as_written import texts
-from hpcbench.schema.definitions import Dataset, Model, Site
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+from hpcbench.schema.site import Site
 
 UNSEEN_DAYS = 30
 """If there are unreadable experiments, versions used within so many days stay: their needs are unknown."""

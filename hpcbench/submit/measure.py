@@ -31,9 +31,12 @@ from hpcbench.number_format import few
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import HASH_FORMULA, TaskPrompt, prompt_hash
 from hpcbench.registry.engine_limits import beyond
-from hpcbench.schema.definitions import Dataset, Model, Prompt, RunTaskSettings
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
+from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.records import Image, StoredImage
+from hpcbench.schema.run_task import RunTaskSettings
 from hpcbench.submit import Say
 from hpcbench.submit.reference_check import check_references
 

@@ -13,8 +13,8 @@ from hpcbench.environments.packages import last_words
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import Environment
 from hpcbench.registry.source import read
-from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+from hpcbench.schema.site import Site
 
 SECONDS = 300.0
 """Longest time in which an environment's Python says whether it finds a module."""

@@ -15,7 +15,7 @@ from hpcbench.experiment.layout import (
 )
 from hpcbench.registry.catalog import Catalog, RunMode, user_site
 from hpcbench.registry.resolve import Needed, load_plan, packages_of
-from hpcbench.schema.definitions import LocalSource, Package
+from hpcbench.schema.package import LocalSource, Package
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.submit import Say
 from hpcbench.submit.image_check import judge, refuse

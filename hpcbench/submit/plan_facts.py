@@ -19,8 +19,11 @@ from hpcbench.data.hub import WEIGHTS
 from hpcbench.environments.images import BuiltImage, built_images
 from hpcbench.environments.packages import Probe
 from hpcbench.registry.resource_shapes import DATA, option_of
-from hpcbench.schema.definitions import Dataset, Model, Resources, Site
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.shared_types import Resources
+from hpcbench.schema.site import Site
 
 WALKED = 100_000
 """The sizes of a folder with more files than this are not added up."""

@@ -29,8 +29,8 @@ from hpcbench.judging.summary import as_labels
 from hpcbench.metrics.judge import Judge
 from hpcbench.planning import plan_work
 from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.site import Site
 from hpcbench.submit import Say, oauth_tokens, own_modules, secrets_file
 from hpcbench.submit.estimate import spared
 from hpcbench.submit.executor_check import unchosen

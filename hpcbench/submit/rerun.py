@@ -23,8 +23,8 @@ from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.seal import check_seal
 from hpcbench.experiment.view.as_written import plan_data
 from hpcbench.registry.resolve import load_site
-from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.site import Site
 from hpcbench.submit import Say
 from hpcbench.submit.kept_files import today
 

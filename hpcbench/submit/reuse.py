@@ -34,7 +34,7 @@ from hpcbench.planning import is_greedy, measures_speed
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt
 from hpcbench.registry.fitting_metrics import is_resource
-from hpcbench.schema.definitions import Metric
+from hpcbench.schema.metric import Metric
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Image, Request, Sample
 from hpcbench.schema.work import Group

@@ -23,8 +23,9 @@ from hpcbench.experiment.layout import home
 from hpcbench.number_format import few, many
 from hpcbench.planning import answer_basis
 from hpcbench.plugins import DatasetIterator, Environment
-from hpcbench.schema.definitions import ContainerSite, Package
+from hpcbench.schema.package import Package
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.site import ContainerSite
 from hpcbench.submit.preview import Preview
 from hpcbench.submit.reuse import (
     NAMED,

@@ -38,8 +38,8 @@ from hpcbench.experiment.submission import (
 from hpcbench.experiment.submission_lock import alone
 from hpcbench.files.atomic import replacing
 from hpcbench.resume import last_job
-from hpcbench.schema.definitions import Resources
 from hpcbench.schema.plan import Group
+from hpcbench.schema.shared_types import Resources
 from hpcbench.status.liveness import living
 from hpcbench.submit import Say, secrets_file
 from hpcbench.submit.array_task import ArrayTask

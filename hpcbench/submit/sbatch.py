@@ -21,8 +21,9 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.submission import FINALISE, Step
 from hpcbench.registry.sites import find_template, findings, one_line, template_environment
 from hpcbench.resume import last_job
-from hpcbench.schema.definitions import Resources, Site, seconds
 from hpcbench.schema.plan import Group, ResolvedPlan
+from hpcbench.schema.shared_types import Resources, seconds
+from hpcbench.schema.site import Site
 from hpcbench.secret import REFERENCE
 from hpcbench.slurm.gpu_request import gpu_options
 

@@ -29,8 +29,11 @@ from hpcbench.experiment import process_identity
 from hpcbench.files.atomic import read_json, write_atomic, write_private
 from hpcbench.files.tail import last_bytes
 from hpcbench.planning import clock
-from hpcbench.schema.definitions import ExperimentPlan, Model, Resources, Site, seconds
+from hpcbench.schema.experiment_plan import ExperimentPlan
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group, ResolvedPlan
+from hpcbench.schema.shared_types import Resources, seconds
+from hpcbench.schema.site import Site
 from hpcbench.slurm.commands import ask
 from hpcbench.submit.sbatch import clean_environment, parameters, plain_env, script
 from hpcbench.wrapper.served_models import forget, served_models

@@ -39,9 +39,15 @@ from hpcbench.plugins import DatasetIterator
 from hpcbench.registry.catalog import Catalog, load_definition, user_site
 from hpcbench.registry.collections import csv_rows, jsonl_rows
 from hpcbench.registry.paths import with_absolute_paths
-from hpcbench.schema.definitions import Dataset, Metric, MLTask, Model, Prompt, RunTask, Site
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.metric import Metric
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.records import Sample
+from hpcbench.schema.run_task import RunTask
+from hpcbench.schema.site import Site
 
 ANSWERS = ("text", "answer", "model_answer", "prediction")
 NAMES = ("sample_id", "id")

@@ -20,7 +20,7 @@ from hpcbench.experiment.view.attempts import Attempt, Attempts
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.planning import LOAD_SECONDS, SECONDS_PER_SAMPLE
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 
 DEFAULT_AT_ONCE = 8

@@ -34,7 +34,7 @@ from hpcbench.monitor.engine_log import LoggedMemory, logged_memory
 from hpcbench.monitor.gauges import over_socket
 from hpcbench.plugins import Command
 from hpcbench.sanitize import sanitize
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.worker.event_log import News
 from hpcbench.worker.loopback import on_loopback

@@ -11,7 +11,7 @@ from hpcbench.data.staging import stage, staging_folder
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.plugins import DatasetIterator
-from hpcbench.schema.definitions import Dataset
+from hpcbench.schema.dataset import Dataset
 from hpcbench.worker.event_log import WorkerEvents
 
 

@@ -13,7 +13,7 @@ from hpcbench.environments.orphans import scratch
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import Client, EngineGone, LoadFailed
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group
 from hpcbench.worker.event_log import News
 from hpcbench.worker.ranks import RankFailure, Ranks, guilty, nodes_of_job

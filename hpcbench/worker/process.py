@@ -41,9 +41,11 @@ from hpcbench.inference.client import EngineGone
 from hpcbench.inference.load_driver import drive, warm_up
 from hpcbench.installed import this_python
 from hpcbench.judging.answers import JudgedAnswers, waits_for
-from hpcbench.schema.definitions import Model, Route, seconds
+from hpcbench.schema.load import Route
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.schema.records import Request, Response, Times
+from hpcbench.schema.shared_types import seconds
 from hpcbench.worker.engine import EngineProcess
 from hpcbench.worker.engines_beside import EnginesBeside
 from hpcbench.worker.event_log import WorkerEvents

@@ -24,8 +24,8 @@ from typing import Any
 from hpcbench.experiment.event_log import Kind
 from hpcbench.experiment.layout import Experiment
 from hpcbench.installed import this_python
-from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import Group
+from hpcbench.schema.site import Site
 from hpcbench.slurm.gpu_request import gpu_options
 from hpcbench.slurm.nodes import expand_nodes
 from hpcbench.subprocesses import printed

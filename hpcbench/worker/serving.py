@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from hpcbench.inference.client import EngineGone, LoadFailed
 from hpcbench.monitor.devices import check_allocation, machine
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.worker.engine import TAKEN, EngineProcess, Loaded, explained
 from hpcbench.worker.event_log import WorkerEvents
 from hpcbench.worker.job_watch import JobWatch

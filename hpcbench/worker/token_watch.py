@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hpcbench.oauth.gauges import added, read
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.worker.event_log import WorkerEvents
 
 LOOK_SECONDS = 5.0

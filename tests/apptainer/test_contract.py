@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 from tests.cluster.lab import Lab
 from tests.environments_contract import EnvironmentContract, Subject
 from tests.user import User
@@ -23,7 +23,7 @@ import json, sys
 from dataclasses import asdict
 from pathlib import Path
 from hpcbench import environments
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 found = environments.prepare(sys.argv[1], Path(sys.argv[2]), ContainerSite(**json.loads(sys.argv[3])))
 print(json.dumps(asdict(found)))
 """

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from hpcbench.environments.sif import Program
 from hpcbench.environments.sources import Source
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 reference, cache, registry, target, program = sys.argv[1:]
 program = Program.find(ContainerSite(program=program), Path(cache))
 source = Source.of(reference, Path(cache), ContainerSite(insecure_registries=(registry,)))
@@ -37,7 +37,7 @@ import json, os, subprocess, sys
 from collections.abc import Iterator
 from pathlib import Path
 from hpcbench import environments
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 reference, cache, folder, site, code = sys.argv[1:]
 site = ContainerSite(**json.loads(site))
 found = environments.prepare(reference, Path(cache), site)

@@ -22,7 +22,7 @@ import json, sys, time
 from dataclasses import asdict
 from pathlib import Path
 from hpcbench import environments
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 site = ContainerSite(program=sys.argv[3], insecure_registries=(sys.argv[1].split("/")[2],))
 since = time.monotonic()
 found = environments.prepare(sys.argv[1], Path(sys.argv[2]), site)
@@ -34,7 +34,7 @@ import json, os, subprocess, sys
 from pathlib import Path
 from hpcbench import environments
 from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 environment = Environment(**json.loads(sys.argv[1]))
 command = environments.wrap(
     environment, ["python", "-c", sys.argv[3]], [sys.argv[2]], {"TOKEN": "a,secret b"}, 0,

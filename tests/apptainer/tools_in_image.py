@@ -13,7 +13,7 @@ from hpcbench import environments
 from hpcbench.agents.tool_host import Place, Room
 from hpcbench.agents.toolboxes import toolbox_of
 from hpcbench.schema.agent import Agent, McpServer, ToolEntry
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 
 LOOK = """
 import json, os, pathlib, socket

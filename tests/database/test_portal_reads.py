@@ -16,7 +16,7 @@ import pytest
 
 from hpcbench.database import place
 from hpcbench.registry.database_address import address_of
-from hpcbench.schema.definitions import Database
+from hpcbench.schema.outputs import Database
 from tests.unit.portal import postgres
 from tests.unit.portal.test_portal_metric_values import METRIC, homes, pages, portal_of, send
 from tests.unit.portal.unguarded import Answer, unguarded

@@ -29,7 +29,7 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.registry.database_address import Address, address_of
-from hpcbench.schema.definitions import Database
+from hpcbench.schema.outputs import Database
 from tests.unit.database.test_database_sync import answered
 from tests.unit.database.test_later import scene
 from tests.unit.portal import postgres

@@ -20,7 +20,7 @@ import pytest
 from hpcbench import environments
 from hpcbench.environments import docker_run
 from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 from tests.cluster.lab import Lab
 from tests.cluster.packages import install_packages
 from tests.cluster.system import answers, run

@@ -25,8 +25,8 @@ from hpcbench.evaluation.image_scoring import ImageScorer
 from hpcbench.installed import own_requirements
 from hpcbench.metrics.text import Anls
 from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import ContainerSite, Site
 from hpcbench.schema.records import Reading
+from hpcbench.schema.site import ContainerSite, Site
 from hpcbench.scorer.handover import Wanted
 from hpcbench.scorer.one import Scorer
 from hpcbench.submit.scoring_images import OF_METRICS

@@ -19,7 +19,7 @@ from hpcbench.engines.huggingface import HuggingFaceEngine
 from hpcbench.inference.client import LoadFailed, load_body
 from hpcbench.inference.load_driver import drive
 from hpcbench.plugins import EngineSpec
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.schema.records import Message, Request
 from tests.unit.wrapper.running import KEY, ROOT, Wrapper, gone, install_scripted
 

@@ -16,7 +16,7 @@ import pytest
 from hpcbench import plugins
 from hpcbench.registry.authors_way import with_reasoning_parser
 from hpcbench.registry.model_table import shipped
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from tests.cluster.lab import Lab
 from tests.conftest import unavailable
 

@@ -28,7 +28,7 @@ from tritonclient.utils import InferenceServerException
 
 from hpcbench.inference.client import Client
 from hpcbench.registry.auto_stream_interval import with_number
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.schema.records import Message, Request
 from tests.campaign import first
 from tests.cluster.lab import Lab

@@ -14,7 +14,7 @@ from PIL import Image
 from hpcbench.experiment.claims import pieces_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json
-from hpcbench.schema.definitions import Slo
+from hpcbench.schema.load import Slo
 from hpcbench.schema.records import Response
 from tests.faults.conftest import Bench, Trial
 from tests.unit import plain_speed

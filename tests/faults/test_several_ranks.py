@@ -21,7 +21,7 @@ import pytest
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import EngineGone, LoadFailed
-from hpcbench.schema.definitions import Parallel
+from hpcbench.schema.model import Parallel
 from hpcbench.schema.records import Message, Request
 from hpcbench.worker.engine import EngineProcess
 from hpcbench.worker.event_log import News

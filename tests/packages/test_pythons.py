@@ -13,7 +13,7 @@ import pytest
 
 from hpcbench import environments
 from hpcbench.inference.client import Client
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 from tests.campaign import first
 from tests.sockets import listens
 

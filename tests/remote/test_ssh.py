@@ -25,7 +25,7 @@ from hpcbench.cli import at_site
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.remote.login_node import LoginNode
-from hpcbench.schema.definitions import Site, SshSite
+from hpcbench.schema.site import Site, SshSite
 from hpcbench.ssh import connection as connection_module
 from hpcbench.ssh.command import Dropped, NoCommand
 from tests.help_examples import example
@@ -102,7 +102,7 @@ ON_A_TERMINAL = """
 import sys
 from hpcbench.errors import EnvironmentFault
 from hpcbench.remote.login_node import LoginNode
-from hpcbench.schema.definitions import SshSite
+from hpcbench.schema.site import SshSite
 try:
     with LoginNode(SshSite.model_validate_json(sys.argv[1])) as connection:
         for _ in range(2):

@@ -23,7 +23,9 @@ from hpcbench.data.sftp import SftpStorage
 from hpcbench.data.storage import FileStorage, open_storage
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.schema.definitions import Dataset, Model, Site
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.model import Model
+from hpcbench.schema.site import Site
 from hpcbench.testing import check
 from tests.remote.conftest import SECRET, Server, settle
 from tests.remote.hub import TOKEN, hub

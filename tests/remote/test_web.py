@@ -17,7 +17,8 @@ from hpcbench.data.storage import open_storage
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import UserError
 from hpcbench.plugins import StoredFile
-from hpcbench.schema.definitions import Model, Site
+from hpcbench.schema.model import Model
+from hpcbench.schema.site import Site
 from tests.remote.hub import hub
 from tests.remote.serving import Reply, Serving, serving
 

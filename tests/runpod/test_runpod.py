@@ -25,7 +25,7 @@ from hpcbench.environments.runpod import RunPod
 from hpcbench.environments.runpod_api import Api
 from hpcbench.errors import EnvironmentFault, RunFailed, UserError
 from hpcbench.inference.client import Client
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 from tests.runpod.conftest import IMAGE, Rig
 from tests.runpod.fake_api import KEY, FakeRunPod
 

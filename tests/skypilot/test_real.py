@@ -17,7 +17,7 @@ import pytest
 from hpcbench.environments.rented import TAKEN
 from hpcbench.environments.skypilot import NO_IMAGE, SkyPilot
 from hpcbench.errors import EnvironmentFault
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 from tests.cluster.lab import Lab
 from tests.skypilot.real import RealSky
 

@@ -19,7 +19,7 @@ from hpcbench import plugins
 from hpcbench.environments.rented import TAKEN
 from hpcbench.environments.skypilot import NO_IMAGE, SkyPilot, reason
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 from tests.skypilot.conftest import IMAGE, Rig
 from tests.skypilot.fake_sky import FakeSky
 

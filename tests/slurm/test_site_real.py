@@ -54,8 +54,9 @@ from probe import look
 from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
 from hpcbench.submit.sbatch import clean_environment, parameters, prefixed, python
 from hpcbench.registry.catalog import user_site
-from hpcbench.schema.definitions import ExperimentPlan, Resources
+from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.schema.plan import Group, ResolvedPlan
+from hpcbench.schema.shared_types import Resources
 
 site, folder = user_site(), Path(sys.argv[1])
 use_umask(site)

@@ -15,7 +15,7 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.notify.dispatch import tell
-from hpcbench.schema.definitions import Tracker
+from hpcbench.schema.outputs import Tracker
 from hpcbench.tracking.feed import Sent
 from hpcbench.tracking.mlflow import MlflowTracker
 from tests.help_examples import example

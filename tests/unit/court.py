@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from hpcbench.experiment.claims import Owner, claim, states_of
-from hpcbench.schema.definitions import MLTask
+from hpcbench.schema.ml_task import MLTask
 from hpcbench.schema.records import Response, Times
 from tests.unit.small import record, resolved, run_task, submitted, write_dataset
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.cli.parse import parser
-from hpcbench.schema.definitions import Metric
+from hpcbench.schema.metric import Metric
 from tests.unit.evaluation.scene import asked, reported
 
 SECONDS = 20

@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 
 from hpcbench import statistics
-from hpcbench.schema.definitions import Slo
+from hpcbench.schema.load import Slo
 from hpcbench.schema.records import Response
 
 Pieces = Sequence[Sequence[Response]]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
 from hpcbench.experiment.submission import Round, Step, arrays
-from hpcbench.schema.definitions import Resources
 from hpcbench.schema.plan import Group
+from hpcbench.schema.shared_types import Resources
 from tests.unit.small import record, write_dataset
 
 PLAN = """\

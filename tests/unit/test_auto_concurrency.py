@@ -16,7 +16,7 @@ from hpcbench.inference.adaptive import Adaptive
 from hpcbench.registry.ab import side_by_side
 from hpcbench.registry.auto_concurrency import auto
 from hpcbench.reporting.sections.speed import _chosen
-from hpcbench.schema.definitions import Gate
+from hpcbench.schema.gate import Gate
 from hpcbench.schema.plan import Arms, ResolvedRunTask
 from hpcbench.worker.process import Worker
 from tests.unit.registries import PLAN, Files

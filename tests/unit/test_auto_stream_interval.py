@@ -9,7 +9,7 @@ import pytest
 from hpcbench.experiment.view.evaluated import Speed
 from hpcbench.registry.auto_stream_interval import LATENESS_MS, number, with_number
 from hpcbench.reporting.printed_tables import _tpot
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from tests.unit.registries import PLAN, Files
 
 MODEL = "name: org/tiny\nsource: ../../weights\nengine: {engine}\nengine_options: {options}\n"

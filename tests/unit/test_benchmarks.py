@@ -19,9 +19,10 @@ from hpcbench.parsers import reader
 from hpcbench.prompts.task_prompt import TaskPrompt
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.definitions import Dataset, RunTask
+from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
+from hpcbench.schema.run_task import RunTask
 from hpcbench.scorer.one import parts_of, takes_reading, takes_sample
 from tests.unit import benchmark_layouts
 

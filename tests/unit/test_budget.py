@@ -19,7 +19,8 @@ from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import Client
 from hpcbench.inference.load_driver import drive, warm_up
-from hpcbench.schema.definitions import BudgetCaps, Prices
+from hpcbench.schema.experiment_plan import BudgetCaps
+from hpcbench.schema.model import Prices
 from hpcbench.schema.records import Request, Response
 from hpcbench.worker import purse
 from hpcbench.worker.purse import Purse

@@ -20,7 +20,8 @@ from hpcbench.plugins import EngineSpec, Limits
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.engine_limits import beyond
 from hpcbench.registry.fitting_metrics import JUDGE
-from hpcbench.schema.definitions import Metric, MLTask
+from hpcbench.schema.metric import Metric
+from hpcbench.schema.ml_task import MLTask
 from hpcbench.submit.measure import measure
 from tests.unit.small import record, resolved, run_task, write_dataset
 

@@ -12,7 +12,7 @@ from hpcbench.errors import UserError
 from hpcbench.inference.request_body import prepare
 from hpcbench.prompts import as_text
 from hpcbench.schema.chat_content import keeping_texts
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.schema.records import Message, Request, ToolCall
 
 MESSAGES = (

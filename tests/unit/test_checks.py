@@ -18,7 +18,8 @@ from hpcbench.prompts import TemplatePrompt
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.resolve import load_plan, look
 from hpcbench.registry.source import Loc, parse, validate
-from hpcbench.schema.definitions import KINDS, LastJob
+from hpcbench.schema.kinds import KINDS
+from hpcbench.schema.shared_types import LastJob
 from hpcbench.submit.image_check import stated_share
 from hpcbench.submit.sbatch import sbatch_text
 from tests.unit.registries import DEFINITIONS, PLAN, Files

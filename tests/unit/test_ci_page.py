@@ -14,7 +14,7 @@ from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
 from hpcbench.notify.webhook import WebhookNotifier
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.definitions import Notification
+from hpcbench.schema.outputs import Notification
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/ci.md").read_text()

@@ -11,7 +11,7 @@ import pytest
 from hpcbench.experiment.layout import Experiment
 from tests.unit.small import resolved, run_task, submitted
 
-HEAVY = ("pydantic", "yaml", "rich", "hpcbench.schema.definitions", "hpcbench.registry.catalog")
+HEAVY = ("pydantic", "yaml", "rich", "hpcbench.schema.definition", "hpcbench.registry.catalog")
 
 ASKED = """
 import sys

@@ -9,7 +9,7 @@ import pytest
 from hpcbench.errors import UserError
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.definitions import Image
+from hpcbench.schema.image import Image
 
 DIGEST = "sha256:" + "0" * 64
 FILES = {

@@ -27,7 +27,7 @@ from hpcbench.cli.main import main
 from hpcbench.data.columns import look, propose
 from hpcbench.data.datasets import open_dataset
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.definitions import Dataset
+from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.records import Sample
 from tests.campaign import examples
 

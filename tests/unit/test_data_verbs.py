@@ -19,7 +19,7 @@ from hpcbench.data.progress import Moved
 from hpcbench.experiment.layout import Experiment
 from hpcbench.registry.catalog import load_definition
 from hpcbench.reporting.upload import upload_results
-from hpcbench.schema.definitions import Dataset
+from hpcbench.schema.dataset import Dataset
 from tests.unit.small import experiment, record
 
 

@@ -25,8 +25,11 @@ from hpcbench.planning import WORTH_SPARING
 from hpcbench.plugins import REQUIRED
 from hpcbench.registry.catalog import load_definition
 from hpcbench.registry.source import read, validate
-from hpcbench.schema.definitions import KINDS, ExperimentPlan, RunTask, Site
+from hpcbench.schema.experiment_plan import ExperimentPlan
+from hpcbench.schema.kinds import KINDS
 from hpcbench.schema.plan import Fewer
+from hpcbench.schema.run_task import RunTask
+from hpcbench.schema.site import Site
 from hpcbench.status import ExperimentStatus
 from hpcbench.submit.estimate import spared
 from hpcbench.testing import check

@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from hpcbench.cli.main import main
 from hpcbench.data.copies import Cache
 from hpcbench.planning import plan_work
-from hpcbench.schema.definitions import Metric, Model, Partition, Resources
+from hpcbench.schema.metric import Metric
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+from hpcbench.schema.shared_types import Resources
+from hpcbench.schema.site import Partition
 from hpcbench.submit import estimate as estimating
 from hpcbench.submit.estimate import (
     ANSWER_BYTES,

@@ -39,7 +39,7 @@ from hpcbench.files.atomic import (
     write_atomic,
     write_json,
 )
-from hpcbench.schema.definitions import Site
+from hpcbench.schema.site import Site
 from tests.campaign import examples
 from tests.unit import small
 

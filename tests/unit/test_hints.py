@@ -22,8 +22,8 @@ from hpcbench.cli.submit import _of_twin, _twin
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.registry.source import parse
-from hpcbench.schema.definitions import Resources
 from hpcbench.schema.forms import FORMS, complaint
+from hpcbench.schema.shared_types import Resources
 from tests.unit.past import past
 
 

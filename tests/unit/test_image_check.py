@@ -11,7 +11,7 @@ import pytest
 from hpcbench.environments.packages import Probe
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import ContainerSite, Site
+from hpcbench.schema.site import ContainerSite, Site
 from hpcbench.submit.image_check import check_engines, check_images
 from tests.unit.small import resolved, run_task
 

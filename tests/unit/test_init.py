@@ -16,7 +16,7 @@ import yaml
 from hpcbench.cli.main import main
 from hpcbench.cli.setup import _with_line
 from hpcbench.errors import EnvironmentFault
-from hpcbench.schema.definitions import Site
+from hpcbench.schema.site import Site
 from hpcbench.site.doctor import (
     asking_job,
     checks,

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from hpcbench import installed
 from hpcbench.errors import EnvironmentFault
-from hpcbench.schema.definitions import Site
+from hpcbench.schema.site import Site
 from hpcbench.site.doctor import checks
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from hpcbench.resume.last_job import grown, in_words
-from hpcbench.schema.definitions import Resources, Site
+from hpcbench.schema.shared_types import Resources
+from hpcbench.schema.site import Site
 from tests.unit.small import resolved, run_task
 
 

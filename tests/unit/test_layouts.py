@@ -21,8 +21,9 @@ from hpcbench.data.references import is_empty
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import DatasetIterator, DatasetSpec
-from hpcbench.schema.definitions import Dataset, RunTask, SampleOf
+from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.records import FieldMap, Sample, StoredImage
+from hpcbench.schema.run_task import RunTask, SampleOf
 
 
 def opened(iterator: str, folder: Path, **more: Any) -> DatasetIterator:

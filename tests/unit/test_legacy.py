@@ -14,7 +14,7 @@ from hpcbench.errors import UserError
 from hpcbench.prompts import TaskPrompt
 from hpcbench.registry.legacy import BASE_COLUMNS, COLUMNS, Imported, import_v01
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.definitions import Prompt
+from hpcbench.schema.prompt import Prompt
 from tests.unit.small import run_task, sample
 
 REAL = Path(__file__).parent / "data/v01"

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from hpcbench.errors import UserError
-from hpcbench.schema.definitions import Metric
+from hpcbench.schema.metric import Metric
 from hpcbench.schema.plan import Measured
 from hpcbench.schema.records import PromptEntry, PromptExample
 from hpcbench.submit.measure import measure, scaling_of

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.registry.model_choice import chosen
-from hpcbench.schema.definitions import Model, ModelChoice
+from hpcbench.schema.model import Model, ModelChoice
 from hpcbench.schema.names import LONGEST, is_name
 
 MODEL = Model(

@@ -10,8 +10,10 @@ from hpcbench.errors import UserError
 from hpcbench.registry import model_table
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.definitions import MLTask, Model, Prompt
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.prompt import Prompt
 
 ROOT = Path(__file__).parents[2]
 

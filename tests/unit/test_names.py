@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hpcbench.experiment.layout import new_id
 from hpcbench.portal.context import is_id
-from hpcbench.schema.definitions import FlatName, Name
+from hpcbench.schema.definition import FlatName, Name
 from hpcbench.schema.names import FLAT_NAME, NAME, case_blind, id_of, spelling
 
 FLAT: TypeAdapter[Any] = TypeAdapter(FlatName)

@@ -17,7 +17,9 @@ from hpcbench.cli.main import main
 from hpcbench.cli.plan_questions import left_out
 from hpcbench.registry.model_table import shipped
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.definitions import Dataset, MLTask, Model
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model
 from hpcbench.submit.first_plan import Choices, Draft
 from tests.fake_nvml import GIB, FakeGpu, FakeNvml
 from tests.help_examples import example

@@ -18,7 +18,8 @@ from hpcbench.errors import UserError
 from hpcbench.registry.catalog import Catalog, run_mode
 from hpcbench.registry.settings import Setting
 from hpcbench.registry.source import overlay, parse
-from hpcbench.schema.definitions import Model, Prompt
+from hpcbench.schema.model import Model
+from hpcbench.schema.prompt import Prompt
 from tests.unit.registries import PLAN, Files
 
 

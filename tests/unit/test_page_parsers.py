@@ -13,7 +13,7 @@ from hpcbench import plugins
 from hpcbench.parsers import DocTags, FrontMatter, LayoutJson, Otsl, PageHtml
 from hpcbench.parsers.otsl import table_of
 from hpcbench.parsers.reader import reader
-from hpcbench.schema.definitions import MLTask
+from hpcbench.schema.ml_task import MLTask
 from hpcbench.schema.records import Sample
 from tests.campaign import examples
 

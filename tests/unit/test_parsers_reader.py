@@ -14,7 +14,7 @@ from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.parsers import reader
 from hpcbench.planning import stage_key
 from hpcbench.prompts import TaskPrompt
-from hpcbench.schema.definitions import MLTask
+from hpcbench.schema.ml_task import MLTask
 from hpcbench.schema.records import Reading
 from tests.unit.small import measured, resolved, run_task, sample
 

@@ -25,9 +25,9 @@ from hpcbench.planning import (
     within,
     worst_gpu_hours,
 )
-from hpcbench.schema.definitions import seconds
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import PromptExample
+from hpcbench.schema.shared_types import seconds
 from tests.unit.small import measured, resolved, run_task
 
 SHAPES = st.sampled_from([{"cpus": 1}, {"cpus": 2}, {"cpus": 1, "partition": "gpu"}])

@@ -171,7 +171,7 @@ def test_dataset_and_task_are_names_of_definitions_whatever_the_sample_calls_so(
     tmp_path: Path,
 ) -> None:
     from hpcbench.data.datasets import open_dataset
-    from hpcbench.schema.definitions import Dataset
+    from hpcbench.schema.dataset import Dataset
 
     row = {"dataset_name": "IIIT5K", "type": "Regular Text", "question": "?",
            "image_path": "1.png", "answers": "UP"}  # fmt: skip

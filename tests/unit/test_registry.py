@@ -14,17 +14,15 @@ from hpcbench.errors import UserError
 from hpcbench.registry.catalog import FOLDERS, Catalog, load_definition
 from hpcbench.registry.resolve import load_plan
 from hpcbench.registry.source import MAX_BYTES, read, validate
-from hpcbench.schema.definitions import (
-    Dataset,
-    ExperimentPlan,
-    MLTask,
-    Model,
-    Package,
-    Prompt,
-    RunTask,
-    Site,
-)
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.experiment_plan import ExperimentPlan
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.model import Model
+from hpcbench.schema.package import Package
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.prompt import Prompt
+from hpcbench.schema.run_task import RunTask
+from hpcbench.schema.site import Site
 from tests.campaign import examples
 
 PLAN = """\

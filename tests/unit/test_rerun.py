@@ -16,7 +16,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.source import Source
 from hpcbench.reporting.provenance import reproduce
-from hpcbench.schema.definitions import Package
+from hpcbench.schema.package import Package
 from hpcbench.submit import rerun
 from hpcbench.submit.kept_files import keep, today
 from hpcbench.submit.packages import build, load

@@ -12,7 +12,7 @@ from hpcbench.comparison.interim import endpoints
 from hpcbench.metrics.resources import MEASURED
 from hpcbench.registry.ab import side_by_side
 from hpcbench.registry.catalog import Catalog
-from hpcbench.schema.definitions import Metric
+from hpcbench.schema.metric import Metric
 from hpcbench.schema.plan import Arms
 from hpcbench.submit.reference_check import check_references
 from tests.unit.registries import PLAN, Files

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from hpcbench.errors import UserError
 from hpcbench.resume.last_job import DEFAULT
-from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import Group, ResolvedPlan
 from hpcbench.schema.shared_types import Resources
+from hpcbench.schema.site import Site
 from hpcbench.submit.sbatch import (
     FIND_MODULES,
     clean_environment,
@@ -342,7 +342,7 @@ def test_what_is_wrong_in_a_template_is_reported_at_its_line(
         setup(plan, group_of(plan))
     problem = str(caught.value)
     expected = reported.format(path=tmp_path / "own.j2")
-    assert problem.replace("hpcbench.schema.definitions.", "").startswith(expected), problem
+    assert problem.replace("hpcbench.schema.site.", "").startswith(expected), problem
 
 
 @pytest.mark.long

@@ -12,8 +12,8 @@ import yaml
 
 from hpcbench.registry.catalog import RunMode
 from hpcbench.registry.resolve import check_registries
-from hpcbench.schema.definitions import KINDS
 from hpcbench.schema.describe import field_docs, json_schema, reference
+from hpcbench.schema.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "registries").glob("*/**/*.yaml"))

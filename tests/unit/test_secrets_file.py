@@ -13,7 +13,7 @@ import pytest
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.layout import Experiment
-from hpcbench.schema.definitions import Site
+from hpcbench.schema.site import Site
 from hpcbench.submit import secrets_file
 from tests.unit import small
 

@@ -14,7 +14,8 @@ import pytest
 
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.experiment.process_identity import identity
-from hpcbench.schema.definitions import Model, Site
+from hpcbench.schema.model import Model
+from hpcbench.schema.site import Site
 from hpcbench.slurm import shared_answer
 from hpcbench.submit import serve_job
 from hpcbench.submit.serve_job import ServeJob, folder_of, serve_jobs

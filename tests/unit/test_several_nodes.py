@@ -14,7 +14,9 @@ from hpcbench.engines.vllm import VllmEngine
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import EngineSpec, Rank, Split, with_share
 from hpcbench.registry.resource_shapes import spread
-from hpcbench.schema.definitions import Model, Resources, SlurmSite
+from hpcbench.schema.model import Model
+from hpcbench.schema.shared_types import Resources
+from hpcbench.schema.site import SlurmSite
 from hpcbench.slurm.gpu_request import gpu_options
 from hpcbench.worker import rendezvous
 from hpcbench.worker.ranks import RankFailure, guilty, nodes_of_job

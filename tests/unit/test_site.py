@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.schema.definitions import ContainerSite, Site
+from hpcbench.schema.site import ContainerSite, Site
 from hpcbench.site.doctor import Check, checks
 
 

@@ -13,7 +13,7 @@ from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
 from hpcbench.files.atomic import Appender, create_exclusive, write_atomic
 from hpcbench.registry.catalog import Catalog, share_dir
 from hpcbench.registry.sites import findings
-from hpcbench.schema.definitions import Site
+from hpcbench.schema.site import Site
 from tests.unit.registries import DEFINITIONS, PLAN, Files
 from tests.unit.test_checks import files, with_model
 

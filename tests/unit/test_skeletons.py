@@ -27,7 +27,8 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import EngineSpec
 from hpcbench.registry.catalog import KINDS
 from hpcbench.registry.source import read, validate
-from hpcbench.schema.definitions import ContainerSite, ExperimentPlan
+from hpcbench.schema.experiment_plan import ExperimentPlan
+from hpcbench.schema.site import ContainerSite
 from hpcbench.testing import check
 
 PLAN = """\

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench import speed
-from hpcbench.schema.definitions import Slo
+from hpcbench.schema.load import Slo
 from hpcbench.schema.records import Response
 from tests.campaign import examples
 from tests.unit.timing import answered, closed_loop, failed, in_columns, measured, open_loop

@@ -15,7 +15,7 @@ from hpcbench import speed
 from hpcbench.evaluation.performance import measure_performance
 from hpcbench.experiment.claims import pieces_of
 from hpcbench.files.atomic import parse_lines
-from hpcbench.schema.definitions import Slo
+from hpcbench.schema.load import Slo
 from hpcbench.schema.records import Outcome, Response, Times
 from tests.campaign import examples
 from tests.unit import plain_speed

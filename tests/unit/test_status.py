@@ -27,8 +27,9 @@ from hpcbench.files.atomic import Appender, write_json
 from hpcbench.files.lease import boot_id
 from hpcbench.finalise import advance
 from hpcbench.resume import last_job
-from hpcbench.schema.definitions import LastJob, Partition, Resources, SlurmSite
 from hpcbench.schema.plan import Shard
+from hpcbench.schema.shared_types import LastJob, Resources
+from hpcbench.schema.site import Partition, SlurmSite
 from hpcbench.site.gc import _busy
 from hpcbench.status import Observer, briefs, due
 from hpcbench.status import findings as finding

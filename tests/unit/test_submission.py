@@ -10,8 +10,8 @@ import pytest
 
 from hpcbench.experiment.submission import Round, Step, rounds, submitted_at, updated
 from hpcbench.files.atomic import Appender
-from hpcbench.schema.definitions import Resources
 from hpcbench.schema.plan import Group
+from hpcbench.schema.shared_types import Resources
 from tests.unit.past import past
 
 GROUPS = tuple(

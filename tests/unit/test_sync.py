@@ -36,7 +36,7 @@ from hpcbench.data.tree import Tree, Version
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.files import lease
 from hpcbench.plugins import StoredFile
-from hpcbench.schema.definitions import Site
+from hpcbench.schema.site import Site
 from hpcbench.submit.local_data import settle_all
 from tests.unit import small
 

@@ -19,8 +19,9 @@ from hpcbench.data.table import TableDataset
 from hpcbench.data.tree import content_hash
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import DatasetSpec, check_options
-from hpcbench.schema.definitions import Dataset, Site
+from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.records import FieldMap
+from hpcbench.schema.site import Site
 
 MAPPING = FieldMap(
     id="questionId", images="image", references="answers", document="docId", split="data_split",

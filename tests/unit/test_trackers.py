@@ -23,7 +23,7 @@ from hpcbench.errors import EnvironmentFault, RunFailed
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
 from hpcbench.notify.dispatch import tell
-from hpcbench.schema.definitions import Tracker
+from hpcbench.schema.outputs import Tracker
 from hpcbench.schema.records import Response, Times
 from hpcbench.tracking import experiment_content
 from hpcbench.tracking.feed import Sending, Sent, Sink

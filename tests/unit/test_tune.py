@@ -12,7 +12,8 @@ from hpcbench.cli.main import main
 from hpcbench.comparison.tuning import REPLICAS, Duel, Knob
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.starter import plan_text
-from hpcbench.schema.definitions import Model, Site
+from hpcbench.schema.model import Model
+from hpcbench.schema.site import Site
 from tests.unit.small import resolved, run_task
 
 BATCH = "model.engine_options.max_batch"

@@ -18,7 +18,10 @@ from hpcbench.registry.resolve import check_registries, load_plan
 from hpcbench.registry.rewrite import rewritten
 from hpcbench.registry.source import Source, parse
 from hpcbench.registry.upgrade import prompt_of, upgrade
-from hpcbench.schema.definitions import KINDS, Dataset, MLTask, RunTask
+from hpcbench.schema.dataset import Dataset
+from hpcbench.schema.kinds import KINDS
+from hpcbench.schema.ml_task import MLTask
+from hpcbench.schema.run_task import RunTask
 from hpcbench.submit.local_data import localise, open_cache
 from tests.unit.v02 import DOCUMENTS, QUESTIONS, v02_registry, write
 

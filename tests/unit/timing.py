@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hpcbench import speed
-from hpcbench.schema.definitions import Slo
+from hpcbench.schema.load import Slo
 from hpcbench.schema.records import Response, Times
 
 MS = 1_000_000

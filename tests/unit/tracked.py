@@ -8,7 +8,8 @@ from pathlib import Path
 from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
-from hpcbench.schema.definitions import ExperimentPlan, Tracker
+from hpcbench.schema.experiment_plan import ExperimentPlan
+from hpcbench.schema.outputs import Tracker
 from tests.unit.small import experiment, record, response, write_attempt
 
 MANIFEST = {"created": "2026-01-15T10:00:00+0000", "hpcbench": "0.1", "seed": 7, "python": "3.11.7"}

@@ -26,7 +26,7 @@ from hpcbench.errors import RunFailed, UserError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.view.evaluated import metrics_of
-from hpcbench.schema.definitions import Gate
+from hpcbench.schema.gate import Gate
 
 
 def judge(

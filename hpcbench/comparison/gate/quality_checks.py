@@ -30,7 +30,7 @@ from hpcbench.evaluation.plan_metrics import load_metrics
 from hpcbench.evaluation.versions import other_reading
 from hpcbench.experiment.ending import why_nothing
 from hpcbench.number_format import percent, share
-from hpcbench.schema.definitions import Gate, QualityRule
+from hpcbench.schema.gate import Gate, QualityRule
 from hpcbench.schema.rules import rule_for
 from hpcbench.scorer.one import takes_measurement
 

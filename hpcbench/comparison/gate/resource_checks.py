@@ -12,7 +12,7 @@ from typing import Any, cast
 from hpcbench.comparison.gate.sides import Run
 from hpcbench.comparison.gate.verdict import NO_MARGIN, Check, CheckKind, Found, held_to, margin_of
 from hpcbench.comparison.resources import ResourceValue, difference, resource_of, why_not
-from hpcbench.schema.definitions import Gate, QualityRule
+from hpcbench.schema.gate import Gate, QualityRule
 from hpcbench.schema.rules import by_name, rule_for
 
 KINDS: dict[str, CheckKind] = {"answers": "quality", "memory": "memory"}

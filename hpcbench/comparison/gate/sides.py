@@ -14,7 +14,7 @@ from hpcbench.comparison.differences import meant, measured_of, same_prompt
 from hpcbench.evaluation.repeats import base_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Scores, Speed, scores, speeds
-from hpcbench.schema.definitions import SameInBoth
+from hpcbench.schema.gate import SameInBoth
 from hpcbench.schema.plan import ResolvedRunTask
 
 

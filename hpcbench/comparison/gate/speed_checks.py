@@ -26,7 +26,7 @@ from hpcbench.comparison.speed import (
     ratio_of_runs,
 )
 from hpcbench.experiment.view.evaluated import Figure, Speed
-from hpcbench.schema.definitions import MEMORY_FIGURES, SPEED_FIGURES, Gate, RatioRule
+from hpcbench.schema.gate import MEMORY_FIGURES, SPEED_FIGURES, Gate, RatioRule
 from hpcbench.schema.rules import rule_for
 
 

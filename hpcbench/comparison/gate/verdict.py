@@ -10,7 +10,7 @@ from typing import Any, Literal
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.as_written import verdict_data
 from hpcbench.files.atomic import write_json
-from hpcbench.schema.definitions import Gate, GateLevel, QualityRule
+from hpcbench.schema.gate import Gate, GateLevel, QualityRule
 from hpcbench.schema.rules import by_name
 
 VERSION = 1

@@ -18,7 +18,7 @@ from hpcbench.reporting.gather import shown, verdict_of
 from hpcbench.reporting.leaderboard import leaders
 from hpcbench.reporting.methods.facts import Cited, Facts, Missing, Said, joined
 from hpcbench.reporting.report_tables import Leader
-from hpcbench.schema.definitions import Metric
+from hpcbench.schema.metric import Metric
 from hpcbench.scorer.one import takes_measurement
 from hpcbench.statistics import NO_SPREAD, ONE_CLUSTER
 from hpcbench.statistics.limits import BAYESIAN, CR1, EXACT

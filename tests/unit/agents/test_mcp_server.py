@@ -18,7 +18,7 @@ from hpcbench.agents.tool_host import Room
 from hpcbench.agents.tools import ToolResult, ToolSpec
 from hpcbench.errors import EnvironmentFault
 from hpcbench.schema.agent import McpServer
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 from tests.unit.agents.bad_server import PNG
 from tests.unit.agents.looping import Loop, looping
 from tests.unit.agents.test_tool_host import family, gone, needs_namespaces

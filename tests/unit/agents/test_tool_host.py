@@ -20,7 +20,7 @@ from hpcbench.agents import confine, frames, tool_host
 from hpcbench.agents.tool_host import Room, ToolHost
 from hpcbench.agents.tools import ToolResult
 from hpcbench.errors import EnvironmentFault
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 from tests.unit.agents.bad_tools import PNG
 from tests.unit.agents.looping import Loop, looping
 
@@ -388,7 +388,7 @@ def test_tools_end_with_their_worker(tmp_path: Path) -> None:
         "import asyncio, os, sys\n"
         "from pathlib import Path\n"
         "from hpcbench.agents.tool_host import Room, ToolHost\n"
-        "from hpcbench.schema.definitions import ContainerSite\n"
+        "from hpcbench.schema.site import ContainerSite\n"
         "async def main():\n"
         f"    tool = {{'name': 'bad', 'plugin': '{HERE}:Bad', 'options': {{}}, 'idempotent': None}}\n"
         "    host = ToolHost([tool], Room(None, ContainerSite()), memory_gb=1)\n"

@@ -29,7 +29,7 @@ from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.cross_checks import Checks
 from hpcbench.registry.source import parse, read
 from hpcbench.schema.agent import Agent, McpServer, ToolEntry
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from hpcbench.files.atomic import (
     write_json,
 )
 from hpcbench.planning import plan_work
-from hpcbench.schema.definitions import Gate
+from hpcbench.schema.gate import Gate
 from hpcbench.schema.plan import ResolvedPlan
 from tests.unit.small import measured, record, resolved, response, run_task, write_dataset
 

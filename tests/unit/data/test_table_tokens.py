@@ -10,7 +10,7 @@ import pytest
 from hpcbench.data.datasets import open_dataset
 from hpcbench.data.table_tokens import html_of
 from hpcbench.errors import UserError
-from hpcbench.schema.definitions import Dataset
+from hpcbench.schema.dataset import Dataset
 
 STRUCTURE = ["<thead>", "<tr>", "<td", ' rowspan="2"', ">", "</td>", "</tr>", "</thead>"]
 

@@ -12,7 +12,7 @@ from hpcbench import secret
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.registry.database_address import Address, address_of, problems
-from hpcbench.schema.definitions import Database
+from hpcbench.schema.outputs import Database
 
 
 def _postgresql(url: str) -> Database:

@@ -19,7 +19,7 @@ from hpcbench.database import later, place
 from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
 from hpcbench.registry.database_address import Address
-from hpcbench.schema.definitions import Database
+from hpcbench.schema.outputs import Database
 from tests.unit.small import describe
 from tests.unit.tracked import answer, started
 

@@ -10,7 +10,7 @@ import pytest
 
 from hpcbench import environments
 from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 from tests.environments_contract import EnvironmentContract, Subject
 
 pytestmark = pytest.mark.long

@@ -14,7 +14,7 @@ from hpcbench.environments import docker_run
 from hpcbench.environments.docker_run import Spec
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 
 IMAGE = f"registry.example/vllm@sha256:{'0' * 64}"
 

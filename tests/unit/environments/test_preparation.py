@@ -12,7 +12,7 @@ import pytest
 from hpcbench import environments
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 
 pytestmark = pytest.mark.long
 

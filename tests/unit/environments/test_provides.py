@@ -8,7 +8,7 @@ import pytest
 
 from hpcbench.environments.plugin_packages import Locked, check_provides
 from hpcbench.errors import UserError
-from hpcbench.schema.definitions import Package, PypiSource
+from hpcbench.schema.package import Package, PypiSource
 
 PACKAGE = Package(
     name="near",

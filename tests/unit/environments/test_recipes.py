@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hpcbench.environments.recipes import Recipe, parse
 from hpcbench.errors import UserError
-from hpcbench.schema.definitions import Image
+from hpcbench.schema.image import Image
 from hpcbench.schema.image_reference import Reference
 from tests.recipe_lint import lint
 

@@ -16,7 +16,7 @@ from hpcbench.environments.sif import Program
 from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 
 DIGEST = "sha256:" + "1" * 64
 

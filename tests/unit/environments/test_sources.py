@@ -14,7 +14,7 @@ import pytest
 from hpcbench.environments.sif import check_version
 from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.site import ContainerSite
 
 ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
-from hpcbench.schema.definitions import Metric
+from hpcbench.schema.metric import Metric
 from tests.unit.small import experiment, record, response, write_attempt
 
 HERE = "tests.unit.evaluation.strange"

@@ -18,7 +18,9 @@ from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.experiment.view.evaluated import MetricValue, metrics_of, performance_of
 from hpcbench.experiment.view.scores import rows_of
 from hpcbench.reporting.writing import report
-from hpcbench.schema.definitions import Metric, Prices, Report
+from hpcbench.schema.metric import Metric
+from hpcbench.schema.model import Prices
+from hpcbench.schema.outputs import Report
 from hpcbench.speed.agents import Worked, trajectories
 from tests.unit.agents.trajectories import Story, write_trajectories
 from tests.unit.evaluation.scene import with_metrics

@@ -21,7 +21,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.scores import KEYS, Place
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.parsers import Text, reading_of, same_reading
-from hpcbench.schema.definitions import MLTask
+from hpcbench.schema.ml_task import MLTask
 from tests.unit.comparison.judged import ended, policy, wrong
 
 HERE = "tests.unit.evaluation.test_reading_versions"

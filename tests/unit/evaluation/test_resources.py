@@ -25,7 +25,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Measured, MetricValue, Scores, metrics_of
 from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.metrics.resources import REUSED, unit_of
-from hpcbench.schema.definitions import Gate
+from hpcbench.schema.gate import Gate
 from hpcbench.schema.records import Response, Times
 from tests.unit.small import experiment, record, response, write_attempt
 

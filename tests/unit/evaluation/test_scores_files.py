@@ -17,7 +17,7 @@ from hpcbench.evaluation.scores import Change
 from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.scores import KEYS, Place, read_keys
-from hpcbench.schema.definitions import Metric
+from hpcbench.schema.metric import Metric
 from hpcbench.schema.records import Response
 from hpcbench.speed import LATENCIES
 from tests.unit.evaluation import strange as metrics_module

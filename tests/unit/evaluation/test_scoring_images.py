@@ -22,7 +22,7 @@ from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.scores import Place, read_keys
 from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import Metric
+from hpcbench.schema.metric import Metric
 from hpcbench.submit.scoring_images import ready
 from tests.unit.evaluation.scene import asked
 from tests.unit.registries import PLAN, Files

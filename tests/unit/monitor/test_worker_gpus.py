@@ -13,7 +13,7 @@ from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.inference.client import LoadFailed
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.worker.engine import EngineProcess
 from hpcbench.worker.process import Worker
 from tests.fake_nvml import GIB, FakeGpu, FakeNvml

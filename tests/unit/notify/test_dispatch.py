@@ -19,7 +19,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import create_exclusive, read_lines, write_json
 from hpcbench.notify import deliver, dispatch, outbox
 from hpcbench.notify.dispatch import catch_up, tell, tell_verdict
-from hpcbench.schema.definitions import ExperimentPlan
+from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.testing import TABLES, VERDICT
 from tests.help_examples import example
 from tests.unit.dying import Dying

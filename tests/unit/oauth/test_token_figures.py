@@ -13,7 +13,7 @@ from virtual_time import run
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.oauth import gauges
 from hpcbench.oauth.keeper import TokenFailed
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.model import Model
 from hpcbench.status.causes import complaints, grouped
 from hpcbench.status.render import _token as token_in_words
 from hpcbench.worker import token_watch

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.portal.advice import Took, advice
-from hpcbench.schema.definitions import Resources, seconds
+from hpcbench.schema.shared_types import Resources, seconds
 
 POSITIVE = st.floats(min_value=0.01, max_value=1e6)
 MAYBE = st.none() | POSITIVE

@@ -16,7 +16,7 @@ import pytest
 from hpcbench.portal.asked_samples import Asked, Gone
 from hpcbench.portal.headers import finish
 from hpcbench.portal.media import SIDE, Picture, Pictures, described
-from hpcbench.schema.definitions import Dataset
+from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.records import Image, StoredImage
 from tests.unit.portal.asking import evaluated, png, portal_over
 from tests.unit.portal.unguarded import unguarded

@@ -26,7 +26,7 @@ from hpcbench.portal.metric_values import Cursor, page_of
 from hpcbench.portal.models.values import MetricValue
 from hpcbench.portal.results_database import ResultsDatabase
 from hpcbench.registry.database_address import address_of
-from hpcbench.schema.definitions import Database
+from hpcbench.schema.outputs import Database
 from tests.unit.portal.unguarded import Unguarded, unguarded
 from tests.unit.tracked import ended
 

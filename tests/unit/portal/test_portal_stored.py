@@ -12,7 +12,7 @@ from sqlalchemy import text
 from hpcbench.database import place
 from hpcbench.database.stored import MOST_CHARACTERS
 from hpcbench.registry.database_address import address_of
-from hpcbench.schema.definitions import Database
+from hpcbench.schema.outputs import Database
 from tests.unit.portal.test_portal_metric_values import METRIC, homes, portal_of, send
 from tests.unit.portal.unguarded import unguarded
 

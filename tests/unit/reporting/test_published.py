@@ -14,7 +14,7 @@ from hpcbench.reporting.gather import gather
 from hpcbench.reporting.published import Z, noise_of
 from hpcbench.reporting.report_tables import PublishedScore
 from hpcbench.reporting.writing import report
-from hpcbench.schema.definitions import Published
+from hpcbench.schema.dataset import Published
 from tests.unit.reporting.many import answered, right
 from tests.unit.small import record, write_dataset
 

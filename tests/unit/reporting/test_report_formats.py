@@ -25,7 +25,7 @@ from hpcbench.reporting.formats import latex, markdown
 from hpcbench.reporting.formats.pdf import Pdf
 from hpcbench.reporting.report_tables import json_schema
 from hpcbench.reporting.writing import report
-from hpcbench.schema.definitions import Report
+from hpcbench.schema.outputs import Report
 from hpcbench.testing import TABLES, check
 from hpcbench.visible import visible
 from tests.unit.reporting.many import answered

@@ -13,7 +13,7 @@ from lxml import html as parser
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.reporting.formats import EVERY
 from hpcbench.reporting.writing import report
-from hpcbench.schema.definitions import Report
+from hpcbench.schema.outputs import Report
 from hpcbench.testing import TABLES, VERDICT
 from tests.unit.reporting.many import answered
 

@@ -15,7 +15,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.reporting.gather import gather
 from hpcbench.reporting.worst_samples import diff
 from hpcbench.reporting.writing import report
-from hpcbench.schema.definitions import Report
+from hpcbench.schema.outputs import Report
 from tests.unit.reporting.many import answered
 from tests.unit.small import record
 

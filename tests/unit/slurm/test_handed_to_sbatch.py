@@ -19,7 +19,8 @@ from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
 from hpcbench.files.atomic import read_lines
-from hpcbench.schema.definitions import Resources, Site
+from hpcbench.schema.shared_types import Resources
+from hpcbench.schema.site import Site
 from hpcbench.submit import rounds as rounds_module
 from hpcbench.submit.array_task import ArrayTask
 from hpcbench.submit.rounds import begin_round, cancel, hand_over, submit_first, submit_last_job

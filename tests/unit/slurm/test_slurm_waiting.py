@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.schema.definitions import Partition, Site, SlurmSite
+from hpcbench.schema.site import Partition, Site, SlurmSite
 from hpcbench.slurm import Job, Snapshot, parse_queue, why_pending
 from hpcbench.slurm.jobs import FIELD, RECORD
 from hpcbench.slurm.pending_reason import QUEUE_AGE, REASONS, count_ahead, jobs_ahead

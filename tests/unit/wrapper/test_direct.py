@@ -22,7 +22,7 @@ import uvicorn
 from hpcbench.inference import client as client_module
 from hpcbench.inference import direct
 from hpcbench.inference.client import Client, EngineGone
-from hpcbench.schema.definitions import Route as Way
+from hpcbench.schema.load import Route as Way
 from hpcbench.schema.records import Response
 from hpcbench.wrapper.app import Wrapper as App
 from hpcbench.wrapper.bodies import Bodies, same_rules

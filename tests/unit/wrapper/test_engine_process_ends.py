@@ -14,7 +14,7 @@ import pytest
 from hpcbench import environments
 from hpcbench.inference.client import LoadFailed
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.definitions import Site
+from hpcbench.schema.site import Site
 from hpcbench.worker import engine
 from hpcbench.worker.engine import EngineProcess
 
