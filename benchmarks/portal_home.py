@@ -48,7 +48,8 @@ from hpcbench.experiment.baselines import name_it  # noqa: E402
 from hpcbench.experiment.claims import Owner, claim, shard_states  # noqa: E402
 from hpcbench.experiment.event_log import EventLog  # noqa: E402
 from hpcbench.experiment.layout import Experiment  # noqa: E402
-from hpcbench.experiment.view.evaluated import METRICS_VERSION, PERFORMANCE_VERSION  # noqa: E402
+from hpcbench.experiment.view.metrics_json import METRICS_VERSION  # noqa: E402
+from hpcbench.experiment.view.performance_json import PERFORMANCE_VERSION  # noqa: E402
 from hpcbench.files.atomic import write_atomic, write_json  # noqa: E402
 from hpcbench.parsers import reading_of  # noqa: E402
 from hpcbench.planning import plan_work  # noqa: E402

@@ -351,7 +351,7 @@ def _cost_rows(costs: Mapping[str, Any], *, one_load: bool) -> Iterator[list[str
 
 def _per_document(experiment: Experiment) -> dict[str, dict[str, float | None]]:
     """Run task → its use of GPUs for a document, and the cost; empty while the experiment runs."""
-    from hpcbench.experiment.view.evaluated import metrics_of
+    from hpcbench.experiment.view.metrics_json import metrics_of
     from hpcbench.experiment.view.usage import written_usage
     from hpcbench.reporting.usage_rows import per_document
 
@@ -365,7 +365,7 @@ def _per_document(experiment: Experiment) -> dict[str, dict[str, float | None]]:
 def _costs_of_documents(experiment: Experiment) -> dict[str, dict[str, Any]]:
     """Run task → the metric `cost`, value and unit; empty while the experiment runs."""
     from hpcbench.evaluation.resources import cost_of
-    from hpcbench.experiment.view.evaluated import performance_of
+    from hpcbench.experiment.view.performance_json import performance_of
 
     if not experiment.performance_file.exists():
         return {}

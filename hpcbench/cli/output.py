@@ -210,7 +210,7 @@ def finish(experiment: Experiment, *, as_json: bool = False) -> int:
         print_json(ended.model_dump(mode="json"))
     else:
         from hpcbench.cli.status_screen import StatusScreen
-        from hpcbench.experiment.view.evaluated import metrics_of
+        from hpcbench.experiment.view.metrics_json import metrics_of
 
         out = console()
         if (ended.failures or ended.alarms) and not out.is_terminal:
@@ -255,7 +255,7 @@ def _how_to_see(experiment: Experiment, report: Path) -> str:
 
 def metric_table(experiment: Experiment) -> Table:
     """The scores with their intervals."""
-    from hpcbench.experiment.view.evaluated import metrics_of
+    from hpcbench.experiment.view.metrics_json import metrics_of
     from hpcbench.reporting.printed_tables import metric_cells, metric_rows
 
     metrics = metrics_of(experiment).run_tasks
@@ -271,7 +271,7 @@ def metric_table(experiment: Experiment) -> Table:
 
 def sweep_tables(experiment: Experiment) -> Iterator[Table]:
     """One table per sweep, with its points."""
-    from hpcbench.experiment.view.evaluated import performance_of
+    from hpcbench.experiment.view.performance_json import performance_of
     from hpcbench.reporting.printed_tables import speed_rows
 
     performance = performance_of(experiment)

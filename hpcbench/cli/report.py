@@ -21,7 +21,7 @@ from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed, UserErro
 from hpcbench.experiment.ending import remarks
 from hpcbench.experiment.layout import Experiment, find_scored, home
 from hpcbench.experiment.outcome import outcome
-from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.outputs import Report
 

@@ -17,7 +17,7 @@ from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.layout import RESCORED, Experiment, Rescored, find, home
 from hpcbench.experiment.outcome import not_whole
-from hpcbench.experiment.view.evaluated import performance_of
+from hpcbench.experiment.view.performance_json import performance_of
 from hpcbench.files.user import open_file
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.experiment_plan import ExperimentPlan

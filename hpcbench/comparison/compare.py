@@ -27,7 +27,8 @@ from hpcbench.errors import UserError
 from hpcbench.evaluation.aggregate import refused, scored_any
 from hpcbench.evaluation.versions import other_reading
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import scores_of, speed_of
+from hpcbench.experiment.view.metrics_json import scores_of
+from hpcbench.experiment.view.performance_json import speed_of
 from hpcbench.metrics.base import outside
 
 Margins = Mapping[str, float]

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import Load, Speed, speeds
+from hpcbench.experiment.view.performance_json import Load, Speed, speeds
 from hpcbench.schema.definition import Definition
 from hpcbench.schema.plan import ResolvedRunTask
 

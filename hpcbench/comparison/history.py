@@ -26,7 +26,7 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.access import readable_like
 from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.experiment.outcome import state_of
-from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.files.atomic import replacing
 from hpcbench.schema.gate import MEMORY_FIGURES
 from hpcbench.schema.plan import ResolvedRunTask

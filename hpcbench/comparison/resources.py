@@ -15,7 +15,8 @@ from typing import cast
 
 from hpcbench import statistics
 from hpcbench.comparison.speed import MeasuredFigure, incomparable, middle_of, ratio_of_runs
-from hpcbench.experiment.view.evaluated import Measured, MetricValue, Scores, Speed
+from hpcbench.experiment.view.metrics_json import Measured, MetricValue, Scores
+from hpcbench.experiment.view.performance_json import Speed
 from hpcbench.statistics import Interval
 
 NO_INTERVAL = "no interval: one value of each side"

@@ -21,7 +21,7 @@ from hpcbench.comparison.pairing import pair_name
 from hpcbench.comparison.results import SpeedRatio
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import Figure, Memory, Speed, performance_of
+from hpcbench.experiment.view.performance_json import Figure, Memory, Speed, performance_of
 from hpcbench.number_format import few
 from hpcbench.statistics.clusters import t_quantile
 

@@ -24,7 +24,7 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import ended, outcome
 from hpcbench.experiment.view.answers import answer_frames, shard_sizes
-from hpcbench.experiment.view.evaluated import scores as sound_scores
+from hpcbench.experiment.view.metrics_json import scores as sound_scores
 from hpcbench.experiment.view.scores import Keys, Place, frames_of, read_keys, shape_of
 from hpcbench.files.hashing import hash_file
 from hpcbench.interchange.columns import META, What

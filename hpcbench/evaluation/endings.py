@@ -11,7 +11,7 @@ from hpcbench.experiment.control import ControlState, control_state
 from hpcbench.experiment.ending import Ending, ending_of, quoted
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answer import MISSING, Answer
-from hpcbench.experiment.view.evaluated import Scores, metrics_of
+from hpcbench.experiment.view.metrics_json import Scores, metrics_of
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.speed import ANSWERED
 

@@ -10,7 +10,7 @@ from typing import Any
 from hpcbench import speed
 from hpcbench.experiment.claims import attempts_of, unread_pieces
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import PERFORMANCE_VERSION, Performance
+from hpcbench.experiment.view.performance_json import PERFORMANCE_VERSION, Performance
 from hpcbench.experiment.view.workers import run_task_of, worker_runs
 from hpcbench.files.atomic import write_json
 from hpcbench.oauth.gauges import added

@@ -17,7 +17,7 @@ from hpcbench.evaluation.aggregate import RunFigure, Scored
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames
-from hpcbench.experiment.view.evaluated import Figure, Memory, Speed, Trajectories
+from hpcbench.experiment.view.performance_json import Figure, Memory, Speed, Trajectories
 from hpcbench.experiment.view.readings import GpuUse, readings
 from hpcbench.experiment.view.scores import Place, rows_of
 from hpcbench.metrics.resources import Cost

@@ -21,7 +21,7 @@ from hpcbench.experiment.claims import answers_of, digest_of, shard_states
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answer import Answer
-from hpcbench.experiment.view.evaluated import METRICS_VERSION, Metrics, MetricValue, Scores
+from hpcbench.experiment.view.metrics_json import METRICS_VERSION, Metrics, MetricValue, Scores
 from hpcbench.experiment.view.scores import Place
 from hpcbench.files.atomic import write_json
 from hpcbench.judging.summary import Vote, summarise

@@ -14,7 +14,7 @@ from hpcbench.evaluation.aggregate import (
 )
 from hpcbench.evaluation.mistakes import MISTAKES
 from hpcbench.experiment.counts import Counts
-from hpcbench.experiment.view.evaluated import Scores
+from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.experiment.view.scores import META, fields_of, rows_of, wrong
 from hpcbench.scorer.one import takes_measurement
 from hpcbench.speed import ANSWERED

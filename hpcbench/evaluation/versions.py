@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import scores_of
+from hpcbench.experiment.view.metrics_json import scores_of
 from hpcbench.experiment.view.scores import Place, read_keys
 from hpcbench.parsers import same_reading, version_of
 

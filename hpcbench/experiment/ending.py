@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from hpcbench.experiment.view.evaluated import Scores
+    from hpcbench.experiment.view.metrics_json import Scores
 
 RunTaskEnd = Literal["done", "incomplete", "failed"]
 ExperimentEnd = Literal["done", "incomplete", "failed", "cancelled"]

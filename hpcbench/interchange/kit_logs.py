@@ -17,7 +17,7 @@ from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import Scores, metrics_of
+from hpcbench.experiment.view.metrics_json import Scores, metrics_of
 from hpcbench.experiment.view.scores import frames_of, shape_of
 from hpcbench.experiment.view.turns import shard_turns
 from hpcbench.interchange import atif_log, inspect_log, lmms_log

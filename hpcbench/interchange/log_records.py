@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from hpcbench.agents.trajectory import Trajectory
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import MetricValue
+from hpcbench.experiment.view.metrics_json import MetricValue
 from hpcbench.experiment.view.turns import Line
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedRunTask

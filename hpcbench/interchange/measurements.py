@@ -13,17 +13,9 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.event_log import sort_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
-from hpcbench.experiment.view.evaluated import (
-    Figure,
-    GroupRow,
-    Memory,
-    MetricValue,
-    Scores,
-    Speed,
-    metrics_of,
-    performance_of,
-)
 from hpcbench.experiment.view.logs import logs_of_attempts, logs_of_jobs
+from hpcbench.experiment.view.metrics_json import GroupRow, MetricValue, Scores, metrics_of
+from hpcbench.experiment.view.performance_json import Figure, Memory, Speed, performance_of
 from hpcbench.experiment.view.usage import CAUSES, Hours, Usage, written_usage
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.schema.plan import Group, ResolvedRunTask

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from hpcbench.experiment.counts import outcomes_in_words
 from hpcbench.experiment.ending import why_nothing
-from hpcbench.experiment.view.evaluated import Scores
+from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.notify.messages import (
     NONE,
     check_line,

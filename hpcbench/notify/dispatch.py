@@ -24,7 +24,7 @@ from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import Outcome, outcome
-from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.files.atomic import Appender
 from hpcbench.files.lease import alone
 from hpcbench.notify import outbox

@@ -28,7 +28,8 @@ from hpcbench.comparison.pairing import match_run_tasks, pair_name, pair_run_tas
 from hpcbench.comparison.results import CandidateResult, MetricDifference
 from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import Scores, Speed
+from hpcbench.experiment.view.metrics_json import Scores
+from hpcbench.experiment.view.performance_json import Speed
 from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.json_safe import sound

@@ -16,7 +16,8 @@ from typing import Any
 
 from hpcbench.evaluation.score_distributions import distributions
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import Performance, Scores, Speed
+from hpcbench.experiment.view.metrics_json import Scores
+from hpcbench.experiment.view.performance_json import Performance, Speed
 from hpcbench.experiment.view.scores import Place
 from hpcbench.experiment.view.usage import Hours, Usage
 from hpcbench.portal.downsample import extremes

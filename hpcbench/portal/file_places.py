@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.as_written import manifest_places, plan_places
-from hpcbench.experiment.view.evaluated import table_places
+from hpcbench.experiment.view.json_tables import table_places
 from hpcbench.files.json_places import Places
 from hpcbench.portal.lru import Kept, stamp_of
 

@@ -16,10 +16,11 @@ from typing import Any
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.counts import Counts, total
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view import evaluated
+from hpcbench.experiment.view import metrics_json, performance_json
 from hpcbench.experiment.view import usage as view_usage
 from hpcbench.experiment.view.as_written import manifest_data, plan_data, summary_of, verdict_data
-from hpcbench.experiment.view.evaluated import Latency, Scores, Speed
+from hpcbench.experiment.view.metrics_json import Scores
+from hpcbench.experiment.view.performance_json import Latency, Speed
 from hpcbench.files.json_places import Places
 from hpcbench.metrics.resources import unit_of
 from hpcbench.portal.file_places import located
@@ -169,7 +170,9 @@ def planned(experiment: Experiment) -> Planned:
 
 def results(experiment: Experiment) -> Results:
     """Results of an experiment's evaluation, and where its run tasks are in its large files."""
-    return Results(evaluated.scores(experiment), evaluated.speeds(experiment), located(experiment))
+    return Results(
+        metrics_json.scores(experiment), performance_json.speeds(experiment), located(experiment)
+    )
 
 
 def account(experiment: Experiment) -> Account:
@@ -304,7 +307,7 @@ def _row(
     )
 
 
-def _seconds(latency: evaluated.Figure) -> float | None:
+def _seconds(latency: performance_json.Figure) -> float | None:
     return None if latency.value is None else latency.value / 1000
 
 
@@ -330,7 +333,7 @@ def _scores(task: PlannedTask, scored: Scores) -> Iterator[Score]:
         yield Score(
             metric=_text(name), value=one.value, low=one.low, high=one.high, n=one.n,
             documents=one.clusters, higher_is_better=one.higher_is_better, unit=unit_of(one.signature),
-            standing=evaluated.standing(one.calibration),
+            standing=metrics_json.standing(one.calibration),
         )  # fmt: skip
 
 

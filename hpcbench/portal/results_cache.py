@@ -17,16 +17,8 @@ from pydantic_core import to_json
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.as_written import manifest_data, plan_of_one
-from hpcbench.experiment.view.evaluated import (
-    Metrics,
-    Performance,
-    Scores,
-    Speed,
-    metrics_of,
-    performance_of,
-    scores_of,
-    speed_of,
-)
+from hpcbench.experiment.view.metrics_json import Metrics, Scores, metrics_of, scores_of
+from hpcbench.experiment.view.performance_json import Performance, Speed, performance_of, speed_of
 from hpcbench.experiment.view.usage import Usage, written_usage
 from hpcbench.files.json_places import Members, Places
 from hpcbench.portal.context import Portal, experiment_of

@@ -10,7 +10,8 @@ from hpcbench.experiment.event_log import LAST_WORDS
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.reused import reused_of
-from hpcbench.experiment.view.evaluated import Memory, Scores, Speed
+from hpcbench.experiment.view.metrics_json import Scores
+from hpcbench.experiment.view.performance_json import Memory, Speed
 from hpcbench.experiment.view.usage import Usage
 from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import figures

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from hpcbench.experiment.event_log import LAST_WORDS, time_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import FINALISE, submitted_at
-from hpcbench.experiment.view.evaluated import Lost
+from hpcbench.experiment.view.metrics_json import Lost
 from hpcbench.experiment.view.workers import TROUBLES, WorkerRun, run_task_of
 from hpcbench.portal.models.run_tasks import Phase
 from hpcbench.portal.safe_open import open_beneath

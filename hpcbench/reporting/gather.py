@@ -18,13 +18,8 @@ from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.reused import Reused, reused_of
 from hpcbench.experiment.view.as_written import verdict_data
-from hpcbench.experiment.view.evaluated import (
-    Metrics,
-    Performance,
-    Scores,
-    metrics_of,
-    performance_of,
-)
+from hpcbench.experiment.view.metrics_json import Metrics, Scores, metrics_of
+from hpcbench.experiment.view.performance_json import Performance, performance_of
 from hpcbench.experiment.view.scores import Place
 from hpcbench.experiment.view.usage import written_usage
 from hpcbench.reporting import report_tables

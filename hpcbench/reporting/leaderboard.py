@@ -12,7 +12,7 @@ from hpcbench import statistics
 from hpcbench.comparison.compare import compare
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import Scores
+from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.reporting.report_tables import GateVerdict, Leader, Rival
 from hpcbench.schema.plan import ResolvedRunTask
 

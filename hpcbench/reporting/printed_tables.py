@@ -6,16 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hpcbench import number_format as form
-from hpcbench.experiment.view.evaluated import (
-    Figure,
-    GroupRow,
-    Latency,
-    Load,
-    Performance,
-    Scores,
-    Speed,
-    standing,
-)
+from hpcbench.experiment.view.metrics_json import GroupRow, Scores, standing
+from hpcbench.experiment.view.performance_json import Figure, Latency, Load, Performance, Speed
 
 LATENCIES = {
     "ttft_ms": "TTFT",

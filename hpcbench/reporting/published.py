@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import MetricValue, Scores
+from hpcbench.experiment.view.metrics_json import MetricValue, Scores
 from hpcbench.reporting.report_tables import PublishedCondition, PublishedScore
 from hpcbench.schema.dataset import Condition, Published
 from hpcbench.schema.model import Model

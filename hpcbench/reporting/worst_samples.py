@@ -11,7 +11,7 @@ from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.data.pictures import name_of
 from hpcbench.evaluation.score_distributions import worst
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import Scores
+from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.experiment.view.scores import Place
 from hpcbench.prompts import TaskPrompt
 from hpcbench.reporting.printed_tables import first_metric

@@ -150,7 +150,7 @@ def bad_answers(experiment: Experiment) -> tuple[Failure, ...]:
     if not experiment.metrics_file.exists():
         return ()
     # Imported late: its models take 14 ms to define, and a running experiment has no such file.
-    from hpcbench.experiment.view.evaluated import metrics_of
+    from hpcbench.experiment.view.metrics_json import metrics_of
 
     try:
         metrics = metrics_of(experiment)

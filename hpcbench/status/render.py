@@ -11,7 +11,7 @@ from hpcbench.experiment.control import said
 from hpcbench.experiment.event_log import time_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.attempts import Attempts
-from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.experiment.view.readings import last_reading, monitor_heard
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.resume import last_job

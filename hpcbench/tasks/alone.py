@@ -31,7 +31,7 @@ from hpcbench.evaluation.resources import empty_figures
 from hpcbench.evaluation.scores import Change, Subject, update
 from hpcbench.experiment.layout import home
 from hpcbench.experiment.view.answer import Answer
-from hpcbench.experiment.view.evaluated import Scores
+from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.experiment.view.scores import Place
 from hpcbench.files.user import read_text
 from hpcbench.parsers import reading_of

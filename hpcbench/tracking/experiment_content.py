@@ -19,7 +19,8 @@ from hpcbench.comparison.speed import (
 from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.experiment.claims import attempts_of, shard_states
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import Figure, MetricValue, Speed, metrics_of, speeds
+from hpcbench.experiment.view.metrics_json import MetricValue, metrics_of
+from hpcbench.experiment.view.performance_json import Figure, Speed, speeds
 from hpcbench.experiment.view.scores import rows_of
 from hpcbench.prompts import TaskPrompt
 from hpcbench.schema.plan import ResolvedRunTask

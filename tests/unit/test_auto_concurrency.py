@@ -10,7 +10,7 @@ import pytest
 from hpcbench.errors import UserError
 from hpcbench.evaluation.performance import write_performance
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.view.evaluated import Load, performance_of
+from hpcbench.experiment.view.performance_json import Load, performance_of
 from hpcbench.files.atomic import read_json
 from hpcbench.inference.adaptive import Adaptive
 from hpcbench.registry.ab import side_by_side

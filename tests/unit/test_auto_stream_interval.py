@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.experiment.view.evaluated import Speed
+from hpcbench.experiment.view.performance_json import Speed
 from hpcbench.registry.auto_stream_interval import LATENESS_MS, number, with_number
 from hpcbench.reporting.printed_tables import _tpot
 from hpcbench.schema.model import Model

@@ -17,7 +17,7 @@ from hpcbench.experiment.counts import (
     outcomes_in_words,
     total,
 )
-from hpcbench.experiment.view.evaluated import Scores
+from hpcbench.experiment.view.metrics_json import Scores
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,7 +19,8 @@ from hpcbench.comparison.gate import verdict
 from hpcbench.engines.auto_concurrency import ELSEWHERE, ON_CPUS, ON_GPUS
 from hpcbench.experiment import answer_index, layout, outcome
 from hpcbench.experiment.view import scores
-from hpcbench.experiment.view.evaluated import METRICS_VERSION, PERFORMANCE_VERSION
+from hpcbench.experiment.view.metrics_json import METRICS_VERSION
+from hpcbench.experiment.view.performance_json import PERFORMANCE_VERSION
 from hpcbench.inference.adaptive import Adaptive
 from hpcbench.planning import WORTH_SPARING
 from hpcbench.plugins import REQUIRED

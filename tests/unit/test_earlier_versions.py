@@ -14,7 +14,8 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import metrics_of, performance_of
+from hpcbench.experiment.view.metrics_json import metrics_of
+from hpcbench.experiment.view.performance_json import performance_of
 from hpcbench.files.atomic import write_json
 from hpcbench.submit.array_task import ArrayTask
 from tests.unit.earlier import CUT, SHORT, WHOLE, unpack

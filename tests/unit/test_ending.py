@@ -28,7 +28,7 @@ from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import ended, state_of
 from hpcbench.experiment.view.answers import answer_frames
-from hpcbench.experiment.view.evaluated import Scores, metrics_of
+from hpcbench.experiment.view.metrics_json import Scores, metrics_of
 from hpcbench.files.atomic import write_json
 from hpcbench.status import status
 from hpcbench.status.liveness import ask_again, remaining

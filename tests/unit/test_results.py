@@ -13,13 +13,8 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import (
-    Metrics,
-    Performance,
-    metrics_of,
-    performance_of,
-    scores,
-)
+from hpcbench.experiment.view.metrics_json import Metrics, metrics_of, scores
+from hpcbench.experiment.view.performance_json import Performance, performance_of
 from hpcbench.files.atomic import write_json
 from hpcbench.reporting.writing import report
 from hpcbench.status import status

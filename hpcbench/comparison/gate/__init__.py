@@ -25,7 +25,7 @@ from hpcbench.comparison.gate.verdict import (
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import outcome
-from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.schema.gate import Gate
 
 

@@ -13,7 +13,8 @@ from typing import Any
 from hpcbench.comparison.differences import meant, measured_of, same_prompt
 from hpcbench.evaluation.repeats import base_of
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import Scores, Speed, scores, speeds
+from hpcbench.experiment.view.metrics_json import Scores, scores
+from hpcbench.experiment.view.performance_json import Speed, speeds
 from hpcbench.schema.gate import SameInBoth
 from hpcbench.schema.plan import ResolvedRunTask
 

@@ -25,7 +25,7 @@ from hpcbench.comparison.speed import (
     middle_of,
     ratio_of_runs,
 )
-from hpcbench.experiment.view.evaluated import Figure, Speed
+from hpcbench.experiment.view.performance_json import Figure, Speed
 from hpcbench.schema.gate import MEMORY_FIGURES, SPEED_FIGURES, Gate, RatioRule
 from hpcbench.schema.rules import rule_for
 

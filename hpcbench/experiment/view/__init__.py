@@ -6,7 +6,8 @@
     turns       turns of agents: the lines of one sample, or of all
     answer      single answers; `answers` gives the answers of a run task as frames
     scores      files of scores, a row a sample
-    evaluated   metrics.json and performance.json: one type for the writer and all readers
+    metrics_json, performance_json
+                what evaluation writes: one type for the writer and all readers
     usage       GPU-hours, as written at the end
     as_written  the resolved plan, the manifest, a gate's verdict, a report's summary
     logs        every log of events, whole; text logs of jobs and engines

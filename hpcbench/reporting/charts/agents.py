@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbench.experiment.view.evaluated import Trajectories
+from hpcbench.experiment.view.performance_json import Trajectories
 from hpcbench.reporting.charts.figure_names import stem
 from hpcbench.reporting.figures import Axis, Figure, Flow, Series
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hpcbench import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES
-from hpcbench.experiment.view.evaluated import GroupRow, Level, Scores
+from hpcbench.experiment.view.metrics_json import GroupRow, Level, Scores
 from hpcbench.reporting.charts.figure_names import stem
 from hpcbench.reporting.figures import Axis, Figure, Matrix, Series
 from hpcbench.reporting.figures.style import outcome_rank

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hpcbench import number_format as form
-from hpcbench.experiment.view import evaluated as measured
-from hpcbench.experiment.view.evaluated import Latency, MetricValue, Scores, Speed, Sweep
+from hpcbench.experiment.view import performance_json as measured
+from hpcbench.experiment.view.metrics_json import MetricValue, Scores
+from hpcbench.experiment.view.performance_json import Latency, Speed, Sweep
 from hpcbench.reporting.charts.figure_names import stem
 from hpcbench.reporting.figures import Axis, Figure, Scale, Series
 from hpcbench.reporting.printed_tables import first_metric

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from hpcbench import number_format as form
-from hpcbench.experiment.view.evaluated import Performance
+from hpcbench.experiment.view.performance_json import Performance
 from hpcbench.reporting.blocks import (
     Block,
     Code,

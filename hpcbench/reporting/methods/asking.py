@@ -8,7 +8,7 @@ from typing import Any
 
 from hpcbench import number_format as form
 from hpcbench.comparison.differences import measured_of
-from hpcbench.experiment.view.evaluated import Load, Machine
+from hpcbench.experiment.view.performance_json import Load, Machine
 from hpcbench.reporting.methods.facts import Facts, Missing, Said, joined
 from hpcbench.schema.agent import Agent
 from hpcbench.schema.plan import ResolvedRunTask

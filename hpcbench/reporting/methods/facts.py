@@ -8,13 +8,8 @@ from typing import Any
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import (
-    Performance,
-    Scores,
-    Speed,
-    metrics_of,
-    performance_of,
-)
+from hpcbench.experiment.view.metrics_json import Scores, metrics_of
+from hpcbench.experiment.view.performance_json import Performance, Speed, performance_of
 from hpcbench.reporting.blocks import Block, Item, Items
 from hpcbench.schema.plan import ResolvedRunTask
 

@@ -8,7 +8,7 @@ from hpcbench import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS, outcomes_in_words
 from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.reused import Reused, reused_of
-from hpcbench.experiment.view.evaluated import Scores
+from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.reporting.blocks import Text
 from hpcbench.reporting.methods.facts import Facts, Missing, Said, joined
 from hpcbench.reporting.sections.failing import POLICY

@@ -11,7 +11,7 @@ from hpcbench import plugins
 from hpcbench.errors import HpcbenchError
 from hpcbench.evaluation.resources import ONE_VALUE, SLICES, TOO_SHORT
 from hpcbench.experiment.interim import looks_at
-from hpcbench.experiment.view.evaluated import MetricValue
+from hpcbench.experiment.view.metrics_json import MetricValue
 from hpcbench.metrics.citations import CITATIONS
 from hpcbench.reporting.blocks import Item, Items, Text
 from hpcbench.reporting.gather import shown, verdict_of

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from itertools import islice
 
 from hpcbench import number_format as form
-from hpcbench.experiment.view.evaluated import Chance, Latency, Metrics, Trajectories
+from hpcbench.experiment.view.metrics_json import Chance, Metrics
+from hpcbench.experiment.view.performance_json import Latency, Trajectories
 from hpcbench.reporting import charts
 from hpcbench.reporting.blocks import Block, Part, Plot, Section, Table, Text
 from hpcbench.reporting.report_tables import Tables

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from hpcbench import number_format as form
 from hpcbench.evaluation.mistakes import MISTAKES
 from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES, outcomes_in_words
-from hpcbench.experiment.view.evaluated import Scores
+from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.reporting import charts
 from hpcbench.reporting.blocks import (
     Block,

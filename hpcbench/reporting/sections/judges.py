@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcbench import number_format as form
-from hpcbench.experiment.view.evaluated import Chance, Judged, Metrics
+from hpcbench.experiment.view.metrics_json import Chance, Judged, Metrics
 from hpcbench.reporting.blocks import Block, Part, Section, Table, Text
 from hpcbench.reporting.report_tables import Tables
 

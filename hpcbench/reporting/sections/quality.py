@@ -10,7 +10,7 @@ from typing import Any
 from hpcbench import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.ending import remarks
-from hpcbench.experiment.view.evaluated import standing
+from hpcbench.experiment.view.metrics_json import standing
 from hpcbench.reporting import charts
 from hpcbench.reporting.blocks import (
     Block,

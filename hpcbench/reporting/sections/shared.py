@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hpcbench.experiment.view.evaluated import Metrics, Performance, Scores
+from hpcbench.experiment.view.metrics_json import Metrics, Scores
+from hpcbench.experiment.view.performance_json import Performance
 
 MOST_PLOTS = 4
 """Most plots of one kind: each takes half a second to draw; tables have the rest."""

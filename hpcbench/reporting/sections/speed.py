@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from hpcbench import number_format as form
-from hpcbench.experiment.view.evaluated import Attainment, Performance, Speed
+from hpcbench.experiment.view.performance_json import Attainment, Performance, Speed
 from hpcbench.experiment.view.usage import Usage
 from hpcbench.reporting import charts, usage_rows
 from hpcbench.reporting.blocks import (

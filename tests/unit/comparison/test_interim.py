@@ -36,7 +36,7 @@ from hpcbench.experiment.interim import (
     states_in,
 )
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.experiment.view.usage import Hours, Usage
 from hpcbench.files.atomic import (
     Appender,

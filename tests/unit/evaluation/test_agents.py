@@ -15,7 +15,8 @@ from hpcbench.evaluation.performance import performance
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames
-from hpcbench.experiment.view.evaluated import MetricValue, metrics_of, performance_of
+from hpcbench.experiment.view.metrics_json import MetricValue, metrics_of
+from hpcbench.experiment.view.performance_json import performance_of
 from hpcbench.experiment.view.scores import rows_of
 from hpcbench.reporting.writing import report
 from hpcbench.schema.metric import Metric

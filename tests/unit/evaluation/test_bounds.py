@@ -15,7 +15,7 @@ from hpcbench.cli.main import main
 from hpcbench.comparison.compare import compare_many
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.metrics.base import outside
 from hpcbench.status.causes import bad_answers
 from hpcbench.testing import check

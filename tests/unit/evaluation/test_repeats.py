@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.evaluation.stage import evaluate
-from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.statistics import pass_all, pass_at
 from tests.unit.small import (
     record,

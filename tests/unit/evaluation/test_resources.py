@@ -22,7 +22,7 @@ from hpcbench.evaluation.aggregate import table
 from hpcbench.evaluation.performance import performance
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import Measured, MetricValue, Scores, metrics_of
+from hpcbench.experiment.view.metrics_json import Measured, MetricValue, Scores, metrics_of
 from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.metrics.resources import REUSED, unit_of
 from hpcbench.schema.gate import Gate

@@ -16,7 +16,7 @@ from hpcbench.comparison.speed import ratio_interval, speed
 from hpcbench.evaluation.performance import write_performance
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import Figure, performance_of
+from hpcbench.experiment.view.performance_json import Figure, performance_of
 from tests.unit.small import experiment, record, response, write_attempt
 
 A100 = {"gpus": ["NVIDIA A100"], "driver": "550.90", "cuda": "12.4", "cpu": "EPYC"}

@@ -14,7 +14,8 @@ from hpcbench.cli.main import main
 from hpcbench.comparison.compare import compare
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment, all_experiments
-from hpcbench.experiment.view.evaluated import metrics_of, performance_of
+from hpcbench.experiment.view.metrics_json import metrics_of
+from hpcbench.experiment.view.performance_json import performance_of
 from hpcbench.status import status
 from tests.unit.interchange import kits
 

@@ -12,7 +12,7 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment, all_experiments
-from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.metrics_json import metrics_of
 from tests.unit.small import experiment, record, response, write_attempt
 
 

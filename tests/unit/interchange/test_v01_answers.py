@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hpcbench.cli.main import main
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment, all_experiments, find
-from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.registry.legacy import COLUMNS
 
 BOM = b"\xef\xbb\xbf"

@@ -13,7 +13,7 @@ import pytest
 
 from hpcbench.experiment.archiving import fold_workers
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import Lost
+from hpcbench.experiment.view.metrics_json import Lost
 from hpcbench.experiment.view.workers import settled, worker_runs
 from hpcbench.files import tail
 from hpcbench.files.atomic import Appender

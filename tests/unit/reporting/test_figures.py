@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from hpcbench.experiment.view.evaluated import Trajectories
+from hpcbench.experiment.view.performance_json import Trajectories
 from hpcbench.reporting.charts import agents
 from hpcbench.reporting.figures import (
     Axis,

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.experiment.view.evaluated import Latency, Scores, Speed, Sweep
+from hpcbench.experiment.view.metrics_json import Scores
+from hpcbench.experiment.view.performance_json import Latency, Speed, Sweep
 from hpcbench.reporting import charts
 from hpcbench.reporting.charts.figure_names import stem
 from hpcbench.reporting.figures import Figure, svg, table

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.experiment.view.usage import Hours
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.reporting.printed_tables import GROUPS, group_tables

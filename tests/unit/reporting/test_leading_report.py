@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hpcbench.experiment.view.evaluated import Scores, metrics_of
+from hpcbench.experiment.view.metrics_json import Scores, metrics_of
 from hpcbench.files.atomic import write_json
 from hpcbench.reporting.gather import gather, matrices
 from hpcbench.reporting.leaderboard import leaders

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbench.experiment.view.evaluated import MetricValue
+from hpcbench.experiment.view.metrics_json import MetricValue
 from hpcbench.reporting.gather import gather
 from hpcbench.reporting.published import Z, noise_of
 from hpcbench.reporting.report_tables import PublishedScore

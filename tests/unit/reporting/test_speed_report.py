@@ -8,7 +8,7 @@ import pytest
 
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import performance_of
+from hpcbench.experiment.view.performance_json import performance_of
 from hpcbench.files.atomic import (
     Appender,
     create_exclusive,
