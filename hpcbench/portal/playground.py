@@ -24,6 +24,9 @@ CONNECT_SECONDS = 10
 SILENT_SECONDS = 600
 """Longest silence of an answer: a large page takes a small engine minutes."""
 
+MOST_OF_REFUSAL = 65_536
+"""Most bytes of a refusal that are read."""
+
 PREFIX = "data:image/"
 """Beginning of an image in a question."""
 
@@ -101,7 +104,7 @@ async def opened(
         )
         if response.status == 200:
             return session, response
-        said = _complaint(await response.content.read(65_536), key)
+        said = _complaint(await _beginning(response), key)
     except (OSError, aiohttp.ClientError, asyncio.TimeoutError):  # noqa: UP041 (another class in 3.10)
         await session.close()
         what = f"{served.model} on {served.host} does not answer"
@@ -143,6 +146,14 @@ def _body(model: str, question: Question) -> dict[str, Any]:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> bytes:
+    """A refusal, as far as it is read; it may arrive in pieces."""
+    try:
+        return await response.content.readexactly(MOST_OF_REFUSAL)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
 
 
 def _complaint(body: bytes, key: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import io
 import json
 import os
@@ -122,6 +123,36 @@ def test_an_engine_that_is_gone_refuses_or_is_elsewhere_is_reported_in_a_line(
     ):
         asyncio.run(refused())
     assert reported.value.status == 422
+
+
+def test_a_refusal_that_arrives_in_pieces_is_reported_whole(tmp_path: Path) -> None:
+    said = json.dumps({"error": {"message": "at most 2 images, not 3"}}).encode()
+    ended = asyncio.Event()
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"Total?")
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n" % len(said))
+        with contextlib.suppress(OSError):  # the reader may not wait for the second piece
+            for piece in (said[:20], said[20:]):
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.1)
+            writer.close()
+            await writer.wait_closed()
+        ended.set()
+
+    async def refused() -> None:
+        async with await asyncio.start_unix_server(refuse, tmp_path / "s"):
+            try:
+                await asyncio.to_thread(answered, tmp_path)
+            finally:
+                await ended.wait()
+
+    with (
+        serving(tmp_path, tmp_path / "s"),
+        pytest.raises(PortalFault, match="refuses the question: at most 2 images, not 3$"),
+    ):
+        asyncio.run(refused())
 
 
 @pytest.fixture
