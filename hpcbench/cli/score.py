@@ -149,10 +149,8 @@ def _score_experiment(
         for image in subject.images:
             if arguments.anew or set(image.metrics) & set(due):
                 image.check()  # before a score is written
-        task = subject.run_task
-        check_here(
-            _with_metrics(task, [x for x in task.metrics if arguments.anew or x.name in due])
-        )
+        now = {x: one for x, one in subject.metrics.items() if arguments.anew or x in due}
+        check_here(subject.run_task, now)
         one, changes[name] = stage.score(experiment, subject, scores, again=arguments.anew)
         scored.append(one)
     if arguments.dry_run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hpcbench import plugins
@@ -35,15 +36,14 @@ def run_metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
     return {name: one for name, one in _every_metric(run_task).items() if is_of_run(one)}
 
 
-def check_here(run_task: ResolvedRunTask) -> None:
-    """Check that a run task's metrics have here what they score by, unless they score in an image.
+def check_here(run_task: ResolvedRunTask, metrics: Mapping[str, Any]) -> None:
+    """Check that loaded metrics have here what they score by, unless they score in an image.
 
     Raises:
-        UserError: one has not; as `load_metrics`.
+        UserError: one has not.
     """
-    here = tuple(one for one in run_task.metrics if one.image is None)
-    loaded = load_metrics(run_task.model_copy(update={"metrics": here}))
-    if wrong := [*filter(None, (lacking(name, one) for name, one in loaded.items()))]:
+    here = [one.name for one in run_task.metrics if one.image is None and one.name in metrics]
+    if wrong := [*filter(None, (lacking(name, metrics[name]) for name in here))]:
         raise UserError(*wrong)
 
 

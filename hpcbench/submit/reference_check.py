@@ -39,10 +39,10 @@ def check_references(run_task: ResolvedRunTask, iterator: DatasetIterator, range
         UserError: a metric fails on all checked samples, or lacks a package here; a metric or parser does not
             exist.
     """
-    check_here(run_task)
-    asked = [one for one in _some(iterator, ranges) if one.references]
     here = tuple(one for one in run_task.metrics if one.image is None)
     loaded = load_metrics(run_task.model_copy(update={"metrics": here}))
+    check_here(run_task, loaded)
+    asked = [one for one in _some(iterator, ranges) if one.references]
     metrics = {name: one for name, one in loaded.items() if not takes_measurement(one)}
     if not asked or not metrics:
         return

@@ -125,8 +125,8 @@ def score_file(
     if away and not images:
         what = f"metric '{away[0]}' scores in an image, which this command does not start"
         raise UserError(what, remedy=f"run `hpcbench score {path} --metrics {away[0]} …`")
-    plan_metrics.check_here(run_task)
     metrics = plan_metrics.load_metrics(run_task)
+    plan_metrics.check_here(run_task, metrics)
     answered = _Answered(run_task, path)
     subject = Subject(run_task, metrics, answered, more_columns=tuple(columns), images=images)
     place = Place(folder, run_task.name)
