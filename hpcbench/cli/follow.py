@@ -23,6 +23,7 @@ from hpcbench.experiment.view.workers import run_task_of, worker_runs
 from hpcbench.files.tail import Growing
 from hpcbench.registry.catalog import user_site
 from hpcbench.sanitize import sanitize
+from hpcbench.schema.names import names_in
 
 PAUSE_SECONDS = 1.0
 """Shortest pause between two looks; a pause is at least as long as the last look."""
@@ -79,7 +80,7 @@ def _kinds(asked: str | None) -> frozenset[str]:
     Raises:
         UserError: a name is unknown.
     """
-    names = frozenset(name.strip() for name in (asked or "").split(",") if name.strip())
+    names = frozenset(names_in(asked or ""))
     known = [*get_args(Kind), *get_args(Sort)]
     for name in sorted(names.difference(known)):
         near = nearest(name, known)

@@ -77,3 +77,8 @@ def spelling(name: str) -> str:
 def case_blind(name: str) -> str:
     """Key that is equal for names that differ only in case or composition."""
     return spelling(spelling(name).casefold())
+
+
+def names_in(text: str) -> list[str]:
+    """Names that commas separate: `cer, wer`."""
+    return [name for name in map(str.strip, text.split(",")) if name]

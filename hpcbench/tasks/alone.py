@@ -43,6 +43,7 @@ from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.metric import Metric
 from hpcbench.schema.ml_task import MLTask
 from hpcbench.schema.model import Model
+from hpcbench.schema.names import names_in
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.records import Sample
@@ -76,7 +77,10 @@ def main(ml_task: str, argv: Sequence[str]) -> int:
         "--responses", required=True, type=Path, help="file of answers, JSONL or CSV"
     )
     parser.add_argument(
-        "--metrics", help="names of metrics, separated by commas (default: those of the ML task)"
+        "--metrics",
+        type=names_in,
+        default=(),
+        help="names of metrics, separated by commas (default: those of the ML task)",
     )
     parser.add_argument(
         "--registry", type=Path, action="append", default=[], help="folder of a further registry"
@@ -86,8 +90,7 @@ def main(ml_task: str, argv: Sequence[str]) -> int:
     try:
         catalog = Catalog(arguments.registry)
         dataset = dataset_of(catalog, arguments.dataset, arguments.annotations, arguments.split)
-        names = arguments.metrics.split(",") if arguments.metrics else ()
-        run_task = run_task_of(catalog, ml_task, dataset, names)
+        run_task = run_task_of(catalog, ml_task, dataset, arguments.metrics)
         with tempfile.TemporaryDirectory() as folder:
             scored, _ = score_file(run_task, arguments.responses, Path(folder))
             table = summary.tabulate(scored)

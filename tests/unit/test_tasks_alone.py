@@ -55,6 +55,7 @@ def test_answers_in_every_form_score_the_same(
     for path in (ours, plain, csv):
         assert scored(folder, path, capsys) == expected
     assert scored(folder, csv, capsys, "--metrics", "cer") == {"coverage": 0.75, "cer": 1.5}
+    assert {"anls", "cer"} <= scored(folder, csv, capsys, "--metrics", "anls, cer").keys()
 
 
 def test_a_v01_table_without_ids_has_a_row_for_each_sample(

@@ -86,17 +86,19 @@ def with_names(
 ) -> None:
     """Add an option that lists names, separated by commas; it may be repeated."""
     place.add_argument(
-        *options, type=_listed, action="extend", default=[], metavar=metavar, help=help
+        *options, type=_names, action="extend", default=[], metavar=metavar, help=help
     )
+
+
+def _names(text: str) -> list[str]:
+    from hpcbench.schema.names import names_in  # help needs no hashes
+
+    return names_in(text)
 
 
 def with_metrics(place: argparse.ArgumentParser | argparse._ArgumentGroup, help: str) -> None:
     """Add the option that names metrics, in both of its spellings."""
     with_names(place, "--metrics", "--metric", metavar="A,B", help=help)
-
-
-def _listed(text: str) -> list[str]:
-    return [word for word in (part.strip() for part in text.split(",")) if word]
 
 
 class MetricOption(argparse.Action):
