@@ -225,6 +225,28 @@ def renting(kind: str) -> type[Renting]:
     return found
 
 
+def environment(
+    kind: str,
+    reference: str,
+    image: str,
+    digest: str | None,
+    cache: Path,
+    requirements: Sequence[str],
+) -> Environment:
+    """An image for `wrap`, which reads these details."""
+    return Environment(
+        kind=kind,
+        path=image,
+        digest=digest,
+        details={
+            "reference": reference,
+            "cache": str(cache),
+            "requirements": json.dumps(list(requirements)),
+        },
+        start_seconds=START_SECONDS,
+    )
+
+
 def wrap(
     environment: Environment,
     argv: Sequence[str],

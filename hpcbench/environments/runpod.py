@@ -9,7 +9,6 @@ The image needs root, and `sshd` and `rsync`, or apt to install them.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -121,17 +120,8 @@ class RunPod:
         rented.sweep(self.machines_of(container.options), "runpod", cache, say)
         named = Reference.parse(reference)
         digest = resolve(named, container.insecure_registries)
-        return Environment(
-            kind="runpod",
-            path=named.at(digest),
-            digest=digest,
-            details={
-                "reference": reference,
-                "cache": str(cache),
-                "requirements": json.dumps(list(requirements)),
-            },
-            start_seconds=rented.START_SECONDS,
-        )
+        image = named.at(digest)
+        return rented.environment("runpod", reference, image, digest, cache, requirements)
 
     def wrap(
         self,

@@ -107,17 +107,7 @@ class SkyPilot:
             digest = resolve(named, container.insecure_registries)
             image = named.at(digest)
         clusters.plan(image, cache)
-        return Environment(
-            kind="skypilot",
-            path=image,
-            digest=digest,
-            details={
-                "reference": reference,
-                "cache": str(cache),
-                "requirements": json.dumps(list(requirements)),
-            },
-            start_seconds=rented.START_SECONDS,
-        )
+        return rented.environment("skypilot", reference, image, digest, cache, requirements)
 
     def wrap(
         self,
