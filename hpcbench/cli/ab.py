@@ -36,6 +36,9 @@ from hpcbench.submit.rounds import submit_first
 if TYPE_CHECKING:
     from hpcbench.reporting.report_tables import ArmsRow
 
+Load = Callable[[Path, Sequence[Path], Sequence[str]], tuple[ResolvedPlan, Packages]]
+"""Reads a plan: its file, further registries, settings."""
+
 OF_SPEED = "; for a speed figure the margin is a fraction: 0.02 is 2 %"
 
 
@@ -44,12 +47,12 @@ def ab(arguments: argparse.Namespace) -> int:
     if not _is_plan(arguments):
         return _tell(find(home(user_site()), arguments.what), as_json=arguments.json)
     if arguments.dry_run:
-        both, _ = arms_of(arguments, _only_read)
+        both, _ = _both(arguments, _only_read)
         preview = preview_of(both, (), Path(arguments.what), say)
         if not arguments.json:
             print("\n".join(_turns(preview.resolved, preview.work)) + "\n")
         return dry_run.show(preview, arguments.json)
-    resolved, packages = arms_of(arguments, partial(load, say=say))
+    resolved, packages = _both(arguments, partial(load, say=say))
     experiment = prepared_once(resolved, Path(arguments.what), packages)
     submit_first(experiment)
     for line in _turns(resolved, experiment.work):
@@ -96,41 +99,8 @@ def _only_read(
     return read_only(plan, registry, settings)[0], NO_PACKAGES
 
 
-def arms_of(
-    arguments: argparse.Namespace,
-    load: Callable[[Path, Sequence[Path], Sequence[str]], tuple[ResolvedPlan, Packages]],
-) -> tuple[ResolvedPlan, Packages]:
-    """The plan with both arms side by side.
-
-    Args:
-        arguments: the command line.
-        load: reads a plan with given settings.
-
-    Raises:
-        UserError: all mistakes in plan and settings.
-    """
-    plan, other = Path(arguments.what), Path(arguments.other or arguments.what)
-    short = [f"limit={arguments.limit}"] if arguments.limit is not None else []
-    base, _ = load(plan, arguments.registry, arguments.settings)
-    shared = [*arguments.settings, *expanded(base, short)]
-    arguments.typed = dict.fromkeys(expanded(base, short), typed("limit", arguments.limit))
-
-    def arm(path: Path, own: Sequence[str], letter: str) -> tuple[ResolvedPlan, Packages]:
-        # An arm starts from its plan with the shared settings, so a name that --set changes is the new one.
-        start = base if path == plan else load(path, arguments.registry, arguments.settings)[0]
-        settings = [*arguments.settings, *expanded(start, short), *expanded(start, own)]
-        for text in own:
-            arguments.typed |= dict.fromkeys(expanded(start, [text]), typed(letter, text))
-        return load(path, arguments.registry, settings)
-
-    (a, first), (b, second) = arm(plan, arguments.a, "a"), arm(other, arguments.b, "b")
-    for judge in (one for one in (*a.run_tasks, *b.run_tasks) if one.task.judge is not None):
-        remedy = "leave it out, or compare two run tasks by `judge: {of: …, against: …}`"
-        raise UserError(f"run task '{judge.name}' is a judge, which has no arms", remedy=remedy)
-    for one in (*a.run_tasks, *b.run_tasks):
-        if one.agent is not None and one.agent.models_of:
-            what = f"agent '{one.name}' uses models of other run tasks, so it has no arms"
-            raise UserError(what, remedy="leave it out, or compare two plans by `hpcbench compare`")
+def _both(arguments: argparse.Namespace, load: Load) -> tuple[ResolvedPlan, Packages]:
+    """The plan with both arms that the command line names."""
     arms = Arms(
         plans=(arguments.what, arguments.other) if arguments.other else None,
         a=tuple(arguments.a),
@@ -140,6 +110,63 @@ def arms_of(
         alpha=_alpha(arguments.alpha),
         early_stop=not arguments.no_early_stop,
     )
+    arguments.typed = {}
+    return arms_of(
+        Path(arguments.what),
+        arms,
+        load,
+        registries=arguments.registry,
+        settings=arguments.settings,
+        limit=arguments.limit,
+        options=arguments.typed,
+    )
+
+
+def arms_of(
+    plan: Path,
+    arms: Arms,
+    load: Load,
+    *,
+    registries: Sequence[Path],
+    settings: Sequence[str],
+    limit: int | None,
+    options: dict[str, str],
+) -> tuple[ResolvedPlan, Packages]:
+    """The plan with both arms side by side.
+
+    Args:
+        plan: its file, arm a's where each arm has its own.
+        arms: the arms, and how they are compared.
+        load: reads a plan with given settings.
+        registries: further registries.
+        settings: settings of both arms.
+        limit: samples of each run task; None: all.
+        options: receives each setting with the option that the user typed for it.
+
+    Raises:
+        UserError: all mistakes in plan and settings.
+    """
+    other = Path(arms.plans[1]) if arms.plans is not None else plan
+    short = [f"limit={limit}"] if limit is not None else []
+    base, _ = load(plan, registries, settings)
+    shared = [*settings, *expanded(base, short)]
+    options |= dict.fromkeys(expanded(base, short), typed("limit", limit))
+
+    def arm(path: Path, own: Sequence[str], letter: str) -> tuple[ResolvedPlan, Packages]:
+        # An arm starts from its plan with the shared settings, so a name that --set changes is the new one.
+        start = base if path == plan else load(path, registries, settings)[0]
+        for text in own:
+            options.update(dict.fromkeys(expanded(start, [text]), typed(letter, text)))
+        return load(path, registries, [*settings, *expanded(start, short), *expanded(start, own)])
+
+    (a, first), (b, second) = arm(plan, arms.a, "a"), arm(other, arms.b, "b")
+    for judge in (one for one in (*a.run_tasks, *b.run_tasks) if one.task.judge is not None):
+        remedy = "leave it out, or compare two run tasks by `judge: {of: …, against: …}`"
+        raise UserError(f"run task '{judge.name}' is a judge, which has no arms", remedy=remedy)
+    for one in (*a.run_tasks, *b.run_tasks):
+        if one.agent is not None and one.agent.models_of:
+            what = f"agent '{one.name}' uses models of other run tasks, so it has no arms"
+            raise UserError(what, remedy="leave it out, or compare two plans by `hpcbench compare`")
     both = side_by_side(a, b, arms, shared, say)
     _check_metrics(both)
     return both, _packages(first, second)

@@ -41,7 +41,7 @@ from hpcbench.registry.resource_shapes import most_engines
 from hpcbench.registry.settings import read_value
 from hpcbench.registry.starter import plan_text
 from hpcbench.schema.model import Model
-from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.plan import Arms, ResolvedPlan
 from hpcbench.submit.packages import Packages, load
 from hpcbench.submit.preview import read_only
 from hpcbench.submit.rounds import cancel, submit_first
@@ -113,14 +113,23 @@ class Duels:
 
     def _by_turns(self, best: Settings, tried: Settings) -> Duel | None:
         """Both settings in turns in each job."""
-        a, b = _texts(best), _texts(tried)
-        ab = argparse.Namespace(
-            what=str(self._plan), other=None, a=a, b=b, limit=self._arguments.limit, metrics=[FIGURE],
-            margin=[f"{FIGURE}={self._arguments.margin}"], alpha=self._arguments.alpha,
-            no_early_stop=False, registry=self._arguments.registry,
-            settings=self._arguments.settings,
-        )  # fmt: skip
-        resolved, packages = arms_of(ab, partial(load, say=say))
+        given = self._arguments
+        arms = Arms(
+            a=tuple(_texts(best)),
+            b=tuple(_texts(tried)),
+            metrics=(FIGURE,),
+            margins={FIGURE: given.margin},
+            alpha=given.alpha,
+        )
+        resolved, packages = arms_of(
+            self._plan,
+            arms,
+            partial(load, say=say),
+            registries=given.registry,
+            settings=given.settings,
+            limit=given.limit,
+            options={},
+        )
         experiment = prepared_once(resolved, self._plan, packages)
         return _result(experiment, best, tried) if self._ended(experiment) else None
 
