@@ -46,7 +46,7 @@ def grown(last: Mapping[str, Any] | None, end: str, resolved: ResolvedPlan) -> R
 
     before = Resources(**last) if last else resources(resolved)
     site = resolved.site.slurm
-    partition = site.partitions.get(site.cpu_partition or site.partition or "")
+    partition = site.partition_called(site.cpu_partition or site.partition)
     if end in MEMORY:
         most = partition.memory_gb if partition is not None else None
         memory = 2 * before.memory_gb

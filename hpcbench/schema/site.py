@@ -109,7 +109,11 @@ class SlurmSite(Part):
         Args:
             need: what the job requests; None: a job without requests of its own.
         """
-        return self.partitions.get((need and need.partition) or self.partition or "")
+        return self.partition_called((need and need.partition) or self.partition)
+
+    def partition_called(self, name: str | None) -> Partition | None:
+        """Limits of the partition of that name; None: they are not known."""
+        return self.partitions.get(name or "")
 
 
 class ContainerSite(Part):

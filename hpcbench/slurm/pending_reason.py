@@ -14,7 +14,7 @@ from hpcbench.slurm.queue import Snapshot
 from hpcbench.slurm.shared_answer import shared_answer
 
 if TYPE_CHECKING:
-    from hpcbench.schema.site import Partition, Site
+    from hpcbench.schema.site import Site
 
 QUEUE_AGE = 600.0
 """Seconds for which the number of other users' pending jobs may be old."""
@@ -235,7 +235,7 @@ def _limit(reason: str, jobs: Sequence[Job]) -> str:
 
 
 def _given(job: Job, site: Site | None) -> str:
-    partition: Partition | None = site.slurm.partitions.get(job.partition) if site else None
+    partition = site.slurm.partition_called(job.partition) if site else None
     return f", {partition.time_limit}" if partition is not None and partition.time_limit else ""
 
 
