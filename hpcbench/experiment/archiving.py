@@ -10,7 +10,7 @@ from typing import Any
 
 from hpcbench.experiment.claims import ends_of, shard_states
 from hpcbench.experiment.event_log import LAST_WORDS
-from hpcbench.experiment.layout import Experiment, attempts_in
+from hpcbench.experiment.layout import Experiment, attempts_in, monitors_of
 from hpcbench.files.archive import fold_files
 
 _EVENTS = ".events.jsonl"
@@ -74,13 +74,7 @@ def fold_workers(experiment: Experiment, *, all_ended: bool = False) -> bool:
     for events in sorted(name for name in folder.loose if name.endswith(_EVENTS)):
         _, last = ends_of(folder.read(events))
         if all_ended or (last is not None and last["event"] in LAST_WORDS):
-            # Further nodes of an engine have monitors of their own.
-            run = events.removesuffix(_EVENTS)
-            names += sorted(
-                name
-                for name in folder.loose
-                if name.startswith((f"{run}.monitor.", f"{run}.rank")) and name.endswith(_MONITOR)
-            )
+            names += monitors_of(events.removesuffix(_EVENTS), folder.loose)
             names.append(events)
     return fold_files(folder.path, names) if names else True
 

@@ -304,11 +304,13 @@ class Experiment:
     def worker_events(self, group: str, owner: str) -> Path:
         return self.workers_dir / f"{group}.{owner}.events.jsonl"
 
-    def worker_log(self, group: str, owner: str) -> Path:
-        return self.workers_dir / f"{group}.{owner}.log"
+    def worker_log(self, group: str, owner: str, rank: int = 0) -> Path:
+        """Log of a rank's engine; that of rank 0 is the worker's."""
+        return self.workers_dir / f"{group}.{owner}{_of_rank(rank)}.log"
 
-    def worker_monitor(self, group: str, owner: str) -> Path:
-        return self.workers_dir / f"{group}.{owner}.monitor.jsonl"
+    def worker_monitor(self, group: str, owner: str, rank: int = 0) -> Path:
+        """Readings of a rank's monitor."""
+        return self.workers_dir / f"{group}.{owner}{_of_rank(rank)}.monitor.jsonl"
 
     def workers(self) -> Folder:
         """Files of all workers, loose or folded, from one listing."""
@@ -509,6 +511,16 @@ def responses_name(index: int, attempt: int) -> str:
 def turns_name(index: int, attempt: int) -> str:
     """Name of the turns of an attempt at a shard, where its answers come from agents."""
     return f"{index:05d}.{attempt}.turns.jsonl"
+
+
+def _of_rank(rank: int) -> str:
+    return f".rank{rank}" if rank else ""
+
+
+def monitors_of(run: str, names: Iterable[str]) -> list[str]:
+    """The files among these with readings of all ranks of a worker's run, `GROUP.OWNER`."""
+    pattern = re.compile(rf"{re.escape(run)}(\.rank\d+)?\.monitor\.jsonl")
+    return sorted(filter(pattern.fullmatch, names))
 
 
 def attempts_in(names: Iterable[str]) -> dict[int, list[int]]:

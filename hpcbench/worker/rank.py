@@ -30,7 +30,7 @@ from hpcbench.monitor.devices import check_allocation, machine
 from hpcbench.schema.plan import Group
 from hpcbench.worker.engine import EngineProcess, Loaded
 from hpcbench.worker.job_watch import JobWatch
-from hpcbench.worker.ranks import BEAT_SECONDS, SILENT_BEATS, rank_log, rank_monitor
+from hpcbench.worker.ranks import BEAT_SECONDS, SILENT_BEATS
 from hpcbench.worker.rendezvous import own_address
 
 LOOK_SECONDS = 0.5
@@ -55,8 +55,8 @@ class _Rank:
     ) -> None:
         self._experiment, self._rank, self._order = experiment, rank, order
         self._group = Group.model_validate(order["group"])
-        place = (experiment, self._group.id, owner, rank)
-        self._log, self._readings = rank_log(*place), rank_monitor(*place)
+        self._log = experiment.worker_log(self._group.id, owner, rank)
+        self._readings = experiment.worker_monitor(self._group.id, owner, rank)
         self._watch: JobWatch | None = None
         self._loaded: Loaded | None = None
         self._left = asyncio.Event()

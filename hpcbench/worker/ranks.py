@@ -138,7 +138,7 @@ class Ranks:
         self._broken = asyncio.Event()
 
     def _log(self, rank: int) -> Path:
-        return rank_log(self._experiment, self._group.id, self._owner, rank)
+        return self._experiment.worker_log(self._group.id, self._owner, rank)
 
     async def start(self, order: Mapping[str, Any]) -> None:
         """Start a step on each node and give it its order; `failed` reports steps that do not come up."""
@@ -338,14 +338,3 @@ def step_command(site: Site, group: Group, node: str) -> list[str]:
     }  # fmt: skip
     words = ((key.replace("_", "-"), value) for key, value in options.items())
     return ["srun", *(f"--{key}" if value is True else f"--{key}={value}" for key, value in words)]
-
-
-def rank_monitor(experiment: Experiment, group: str, owner: str, rank: int) -> Path:
-    """File with the readings of a further rank's monitor."""
-    return experiment.worker_monitor(group, f"{owner}.rank{rank}")
-
-
-def rank_log(experiment: Experiment, group: str, owner: str, rank: int) -> Path:
-    """Log of a rank's engine; the first rank's is the worker's."""
-    log = experiment.worker_log(group, owner)
-    return log if not rank else log.with_name(f"{log.stem}.rank{rank}.log")
