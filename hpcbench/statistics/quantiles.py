@@ -104,8 +104,8 @@ def clustered_quantile_interval(
     portions = numpy.where(under, 1.0, numpy.where(tied, min(1.0, max(0.0, part)), 0.0))
     below = mean_interval(portions, clusters, level, bounds=(0.0, 1.0))
     low, high = below.low, below.high
-    least = None if low is None or low <= 0 else float(ordered[max(0, math.ceil(low * n) - 1)])
-    most = None if high is None or high >= 1 else float(ordered[min(n - 1, math.floor(high * n))])
+    least = None if low is None or low <= 0 else float(ordered[math.ceil(low * n) - 1])
+    most = None if high is None or high >= 1 else float(ordered[math.floor(high * n)])
     return Interval(
         estimate,
         None if least is None else min(least, estimate),
