@@ -321,8 +321,34 @@ def test_the_saddlepoint_has_no_step_at_the_mean(a: float, b: float) -> None:
         below = weighted_quantile(over, under, shapes, middle) < b / (a + b)
         low, high = (middle, high) if below else (low, middle)
     assert betainc(b, a, b / (a + b)) == pytest.approx(NormalDist().cdf(low), abs=2e-3)
-    near = [weighted_quantile(over, under, shapes, low + step * 2e-5) for step in range(-9, 10)]
-    assert near == pytest.approx([b / (a + b)] * 19, abs=1e-4)
+    near = [weighted_quantile(over, under, shapes, low + step * 1e-3) for step in range(-9, 10)]
+    assert near[9] == pytest.approx(b / (a + b), abs=1e-4)
+    steps = numpy.diff(near)
+    assert steps == pytest.approx(steps.mean(), rel=0.2)
+
+
+@pytest.mark.parametrize(("groups", "weight"), [(5, 1.0), (10, 1.0), (40, 0.5), (90, 1 / 3)])
+def test_a_side_without_a_bound_has_a_pseudo_cluster_that_many_clusters_outweigh(
+    groups: int, weight: float
+) -> None:
+    """Its residual goes from three times the greatest one down to the greatest one."""
+    over, under = numpy.random.default_rng(groups).random(groups), numpy.ones(groups)
+    mean = over.mean()
+    beyond = mean + (over.max() - mean) * (1 + 2 * weight)
+    high = weighted_quantile(
+        numpy.append(over, beyond),
+        numpy.ones(groups + 1),
+        numpy.append(under, weight),
+        NormalDist().inv_cdf(0.975),
+    )
+    assert limits(over, under, (0, None), 0.95).high == pytest.approx(high, rel=1e-8)
+
+
+def test_clusters_of_one_rate_have_no_residual_whatever_their_rounding() -> None:
+    """A half is exact, a tenth is not."""
+    sizes = numpy.arange(1.0, 12.0)
+    exact, rounded = (limits(rate * sizes, sizes, (0, 2 * rate), 0.95) for rate in (0.5, 0.1))
+    assert (rounded.low, rounded.high) == pytest.approx((exact.low / 5, exact.high / 5), rel=1e-8)
 
 
 def test_limits_follow_the_unit_of_the_denominator() -> None:

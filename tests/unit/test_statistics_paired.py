@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.statistics import compare, documents_needed, holm, mcnemar, pair, with_holm
+from hpcbench.statistics import (
+    compare,
+    documents_needed,
+    holm,
+    mcnemar,
+    pair,
+    ratio_interval,
+    with_holm,
+)
+from hpcbench.statistics.limits import OPEN_CHANGE
 from tests.campaign import examples, first
 
 
@@ -184,6 +193,9 @@ def test_a_ratio_is_compared_by_its_sums() -> None:
     assert (found.verdict, found.clusters) == ("better", 40)
     assert found.wins > found.losses
     assert found.odds is None
+    errors, around = candidate[:, 0] - baseline[:, 0], (-found.reach, found.reach)
+    one = ratio_interval(errors, lengths, clusters, bounds=around, caution=OPEN_CHANGE)
+    assert (found.interval.low, found.interval.high) == (one.low, one.high), "equal references"
 
 
 def test_a_corpus_metric_is_compared_by_its_own_function() -> None:

@@ -84,8 +84,9 @@ def test_what_it_is_to_come_second_is_not_in_the_mean(
         assert other.error == pytest.approx(plain.error, rel=1e-6)
 
 
-def test_pairs_of_one_order_have_the_plain_t_interval() -> None:
-    values = [0.1, 0.3, 0.2, 0.5]
+@pytest.mark.parametrize("unit", [1, 1e-9, 1e9])
+def test_pairs_of_one_order_have_the_plain_t_interval(unit: float) -> None:
+    values = [unit * value for value in (0.1, 0.3, 0.2, 0.5)]
     ours, plain = crossover(values, [True] * 4), mean_interval(values)
     assert (ours.estimate, ours.low, ours.high) == pytest.approx(
         (plain.estimate, plain.low, plain.high)
@@ -94,8 +95,9 @@ def test_pairs_of_one_order_have_the_plain_t_interval() -> None:
 
 def test_too_few_pairs_or_no_spread_leave_no_interval() -> None:
     assert crossover([0.1, 0.2], [True, False]).low is None
-    same = crossover([0.1, 0.1, 0.1, 0.1], [True, False, True, False])
-    assert (same.low, same.method) == (None, NO_SPREAD)
+    for unit in (1, 1e9):
+        same = crossover([0.1 * unit] * 6, [True, False, True] * 2)
+        assert (same.low, same.method) == (None, NO_SPREAD)
     with pytest.raises(ValueError, match="do not fit"):
         crossover([0.1], [])
 

@@ -91,6 +91,14 @@ def test_the_jackknife_of_a_mean_is_cr1() -> None:
     assert sums_interval(sums, ratio).error == pytest.approx(mean.error)
 
 
+@pytest.mark.parametrize("bounds", [None, (0, 1), (0, None)])
+def test_the_pseudo_values_of_a_mean_are_the_values(bounds: Any) -> None:
+    sums = numpy.stack([numpy.random.default_rng(4).random(12), numpy.ones(12)], axis=1)
+    found = sums_interval(sums, lambda rows: rows[:, 0] / rows[:, 1], bounds=bounds)
+    mean = mean_interval(sums[:, 0], bounds=bounds)
+    assert (found.low, found.high, found.error) == pytest.approx((mean.low, mean.high, mean.error))
+
+
 @settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 30), st.randoms(use_true_random=False))
 def test_order_and_names_of_clusters_change_no_byte(
