@@ -150,8 +150,8 @@ def _whole(texts: Iterable[str]) -> list[int] | None:
     numbers = []
     for text in texts:
         try:
-            number = int(text) if len(text) < 4000 else _SCALE + 1  # Python reads no longer ones
-        except ValueError:
+            number = int(text)
+        except ValueError:  # more digits than Python reads
             return None
         if not 0 <= number <= _SCALE:
             return None

@@ -263,7 +263,7 @@ def _why(printed: str) -> str:
     """The last exception that a program printed; without one, its last line."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
-    return [*lines[-1:], *raised[-1:]][-1] if lines else "it printed nothing"
+    return [*lines, *raised][-1] if lines else "it printed nothing"
 
 
 def _text(prediction: object) -> str:
