@@ -128,6 +128,13 @@ def test_tables_by_field() -> None:
     assert {name: KieF1Fields().aggregate([one]) for name, one in by_field.items()} == {
         "items[].price": 0.5, "items[].qty": 0.0, "no": 1.0, "seller.inn": 0.0,
     }  # fmt: skip
+    assert KieF1Macro().score_fields(prediction, [reference]) == {
+        "items[].price": Parts(1, 2),
+        "items[].qty": Parts(0, 1),
+        "no": Parts(1, 1),
+        "seller.inn": Parts(0, 1),
+    }
+    assert KieF1Macro(compat="ocrbench-v2").score_fields(prediction, [reference]) == {}
 
 
 def test_elements_are_paired_so_that_most_fields_are_right() -> None:

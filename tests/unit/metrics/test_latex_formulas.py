@@ -16,6 +16,7 @@ from hpcbench.metrics.formulas import formula_tokens
         ("x^{2}", "x ^ 2"),
         ("$x$", "x"),
         ("$$x$$", "\\[ x \\]"),
+        ("\\(\\)", "$$"),
         ("\\(x\\)", "```latex\nx\n```"),
         ("\\begin{equation} a=b \\label{e} \\tag{1} \\end{equation}", "a=b"),
         ("\\left( \\frac{1}{2} \\right)", "(\\dfrac12)"),

@@ -2,9 +2,10 @@
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+from munkres import Munkres
 
 from hpcbench.metrics.matching import Costs, cheapest_pairs, pairs_as_munkres
 
@@ -21,16 +22,32 @@ def least(costs: Costs) -> float:
     )
 
 
-@pytest.mark.parametrize("solve", [cheapest_pairs, pairs_as_munkres])
-def test_the_sum_is_the_least(solve: Solver) -> None:
+def tables() -> Iterator[list[list[float]]]:
     rng = random.Random(1)
     for _ in range(800):
         rows, columns, most = rng.randint(1, 6), rng.randint(1, 6), rng.choice([1, 3, 100])
-        costs = [[rng.randint(0, most) / 4 for _ in range(columns)] for _ in range(rows)]
+        yield [[rng.randint(0, most) / 4 for _ in range(columns)] for _ in range(rows)]
+
+
+@pytest.mark.parametrize("solve", [cheapest_pairs, pairs_as_munkres])
+def test_the_sum_is_the_least(solve: Solver) -> None:
+    for costs in tables():
+        rows, columns = len(costs), len(costs[0])
         pairs = solve(costs)
         assert len(pairs) == min(rows, columns) == len({column for _, column in pairs})
         assert [row for row, _ in pairs] == sorted({row for row, _ in pairs})
         assert sum(costs[row][column] for row, column in pairs) == least(costs)
+
+
+def test_of_equally_cheap_matchings_it_is_that_of_munkres() -> None:
+    rounded = [
+        [0.3, 0.1, 0.6, 0.4],
+        [0.2, 0.1, 0.6, 0.6],
+        [0.6, 0.6, 0.1, 0.4],
+        [0.2, 0.1, 0.1, 0.4],
+    ]
+    for costs in [rounded, *tables()]:
+        assert pairs_as_munkres(costs) == sorted(Munkres().compute(costs))
 
 
 def test_large_whole_numbers_are_exact() -> None:

@@ -106,13 +106,23 @@ def test_unreadable_references_and_boxes_in_them_do_not_count(compat: str) -> No
     boxes, texts = [BOX, [100, 100, 200, 200]], ["Tea", "###"]
     inside = "[[10,10,20,30,'Tea'], [110,110,150,150,'x']]"
     half_out = "[[10,10,20,30,'Tea'], [150,110,250,150,'x']]"
-    assert of("spotting", inside, texts, boxes, compat=compat) == 1.0
+    flat = "[[10,10,20,30,'Tea'], [110,110,110,150,'x']]"
+    mostly = "[[10,10,20,30,'Tea'], [140,110,220,150,'x']]"
+    for answer in (inside, mostly):
+        assert of("spotting", answer, texts, boxes, compat=compat) == 1.0
+    # The published code does not read a box without area; ours has none of it in the other box.
+    expected = 1.0 if compat else pytest.approx(2 / 3)
+    assert of("spotting", flat, texts, boxes, compat=compat) == expected
     assert of("spotting", half_out, texts, boxes, compat=compat) == pytest.approx(2 / 3)
 
 
 def test_spotting_takes_polygons_and_texts_with_brackets() -> None:
     polygon = [10, 10, 20, 11, 20, 30, 11, 29]
-    assert of("spotting", "[[10,10,20,30,'Tea']]", ["Tea"], [polygon]) == 1.0
+    triangle = [10, 10, 20, 10, 15, 30]
+    for outline in (polygon, triangle):
+        assert of("spotting", "[[10,10,20,30,'Tea']]", ["Tea"], [outline]) == 1.0
+    with pytest.raises(TypeError):
+        of("spotting", "", ["Tea"], [polygon[:7]])
     fenced = '```json\n[[10,10,20,30,"Tea (hot)"]]\n```'
     assert of("spotting", fenced, ["Tea (hot)"], [BOX]) == 1.0
     assert of("spotting", fenced, ["Tea (hot)"], [BOX], compat=PUBLISHED) == 0.0

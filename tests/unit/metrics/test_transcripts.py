@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import math
 import random
 import warnings
 from typing import Any
@@ -134,6 +135,7 @@ goodness=good revival=reviv allowance=allow inference=infer airliner=airlin gyro
 adjustable=adjust defensible=defens irritant=irrit replacement=replac dependent=depend homologou=homolog
 communism=commun activate=activ angulariti=angular homologous=homolog effective=effect bowdlerize=bowdler
 probate=probat rate=rate cease=ceas controll=control roll=roll tried=tri died=die spied=spi totally=total
+geologi=geolog is=is guaranteed=guarante
 """
 
 
@@ -151,6 +153,13 @@ def test_the_mean_of_four() -> None:
     assert value == pytest.approx((0 + (1 - 0.5 / 27) * 0.75 + 0.75 + 6 / 7) / 4)
     assert transcript("cats", "cat") == pytest.approx((0 + 1 + 0 + 3 / 4) / 4)  # equal stems
     assert transcript("", "a") == transcript("x", "yz") == 0.0
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_bleu_is_the_geometric_mean_of_four_shares(published: bool) -> None:
+    said, known = list("abcde"), list("abcdf")
+    assert bleu(said, known, published) == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** (1 / 4))
+    assert bleu(said[:4], known, published) == pytest.approx(math.exp(1 - 5 / 4))  # too short
 
 
 def test_a_short_text_that_is_right_is_not_1_as_published() -> None:

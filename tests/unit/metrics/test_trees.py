@@ -99,6 +99,8 @@ def of_package(reference: Any, prediction: Any) -> float:
         (["a"], "a", 1.0),
         ({"a": ("hello", "world"), "b": ["this", "is", "a", "test"]},
          {"a": "hello!", "b": ["a", "test", "this", "be"]}, 0.7667),
+        # Equal values are paired before others that are as good.
+        ([{}, None], [[]], 1), ([None, {}], [[], ["a"]], 1 / 2),
     ],
 )  # fmt: skip
 def test_vectors(reference: object, prediction: object, value: float) -> None:
@@ -205,8 +207,12 @@ def test_depth_and_length_do_not_matter() -> None:
     for _ in range(cases(5000)):
         deep = [deep]
     assert ours(deep, [["x"]]) == ours({"a": deep}, {"a": "x"}) == 0.0
-    with pytest.raises(ValueError, match="a reference is nested more than 100 levels deep"):
-        ours("x", deep)
+    options: Any = "x"
+    for _ in range(101):
+        options = (options,)
+    for reference in (deep, options):
+        with pytest.raises(ValueError, match="a reference is nested more than 100 levels deep"):
+            ours("x", reference)
     level: Any = "x"
     for number in range(99):
         level = [level] if number % 2 else {"a": level}

@@ -74,8 +74,14 @@ def test_dates(text: str) -> None:
     assert read_date(text) == date(2024, 3, 1)
 
 
+def test_years_of_two_digits_begin_with_1969() -> None:
+    assert read_date("1.3.69") == date(1969, 3, 1)
+    assert read_date("1.3.68") == date(2068, 3, 1)
+
+
 def test_the_order_of_day_and_month_is_never_guessed() -> None:
-    assert read_date("01/02/2024") is read_date("01-02-2024") is None
+    for text in ("01/02/2024", "02/01/2024", "01-02-2024"):
+        assert read_date(text) is None
     assert read_date("31/01/2024") == read_date("01/31/2024") == date(2024, 1, 31)
     assert read_date("05/05/2024") == date(2024, 5, 5)
     assert read_date("01/02/2024", "dmy") == date(2024, 2, 1)
