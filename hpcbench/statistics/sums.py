@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from hpcbench.statistics.clusters import (
@@ -18,7 +19,7 @@ from hpcbench.statistics.clusters import (
     exact_sums,
 )
 from hpcbench.statistics.intervals import sums_limits
-from hpcbench.statistics.limits import VALUE, Caution
+from hpcbench.statistics.limits import OPEN_CHANGE, VALUE, Caution
 
 if TYPE_CHECKING:
     from hpcbench.statistics.clusters import Array, Clusters, Values
@@ -43,14 +44,16 @@ def sums_interval(
 
     The limits are those of `hpcbench.statistics.limits`: for a ratio those of its sums; for any other value
     those of the mean of its jackknife pseudo-values G v - (G - 1) v(without the cluster) (Efron & Tibshirani
-    1993, chapter 11), which assumes that the value is linear in the change by one cluster. Without bounds
-    they are Student's t with the standard error.
+    1993, chapter 11), which assumes that the value is linear in the change by one cluster. Where it is not,
+    a limit may lie beyond a bound: it is cut there, since no value is beyond it. Without bounds the limits
+    are Student's t with the standard error.
 
     Args:
         sums: (G, K), the sums of each cluster, see `cluster_sums`.
         combine: computes values (R,) of R rows of K sums; NaN where there is none.
         level: confidence, between 0 and 1.
-        bounds: the least and greatest value.
+        bounds: the least and greatest value. With the caution `OPEN_CHANGE`: the greatest change that one
+            sample can make, and no limit is cut.
         n: samples, for the record; None: as many as clusters.
         scale: size of the numbers whose difference the value is; None: size of the value itself. Spread below
             1e-12 of it is rounding error.
@@ -87,11 +90,23 @@ def sums_interval(
         over, under = estimate + (groups - 1) * apart, numpy.ones(groups)
         squares, whole = (groups - 1) ** 2 * float(exact_sums(apart**2)[0]), float(groups)
     error = math.sqrt(groups / (groups - 1) * squares) / whole if groups > 1 else None
-    return sums_limits(
+    found = sums_limits(
         over, under, estimate, n, level, bounds, caution,
         error=error,
         nothing=error is not None and error <= ROUNDING * max(abs(estimate), scale or 0.0),
     )  # fmt: skip
+    return found if bounds is None or caution == OPEN_CHANGE else _within(found, bounds)
+
+
+def _within(found: Interval, bounds: Bounds) -> Interval:
+    """The same, with its ends cut at bounds; the estimate stays inside."""
+    least, greatest = bounds
+    low, high = found.low, found.high
+    if low is not None and least is not None:
+        low = min(max(low, least), found.estimate)
+    if high is not None and greatest is not None:
+        high = max(min(high, greatest), found.estimate)
+    return replace(found, low=low, high=high)
 
 
 def ratio_interval(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 
@@ -24,6 +24,7 @@ from hpcbench.statistics import (
     ratio_interval,
     sums_interval,
 )
+from hpcbench.statistics.limits import BAYESIAN
 from hpcbench.statistics.sums import ONE_HOLDS_ALL
 from tests.campaign import examples
 
@@ -74,6 +75,41 @@ def test_a_value_that_is_no_ratio_has_the_interval_of_its_pseudo_values() -> Non
     free = sums_interval(sums, macro)
     assert free.method == "t, clustered standard error CR1"
     assert (free.low, free.high) == pytest.approx((low, high), abs=0.1 * width)
+
+
+def grits(sums: numpy.ndarray) -> numpy.ndarray:
+    """F1 of similarity ÷ cells on either side, far from linear where one side has few cells."""
+    precision, recall = sums[:, 0] / sums[:, 2], sums[:, 0] / sums[:, 1]
+    return 2 * precision * recall / (precision + recall)
+
+
+def test_no_end_of_a_corpus_value_is_beyond_its_bounds() -> None:
+    few_right = numpy.array([[0.3, 15, 164], [0, 22, 189], [28, 28, 50], [0, 2, 63], [0.1, 5, 173]])
+    free = sums_interval(few_right, grits, bounds=(-1, 1))
+    cut = sums_interval(few_right, grits, bounds=(0, 1))
+    assert free.low < cut.low == 0 < cut.estimate == free.estimate < cut.high < 1
+    assert cut.method == free.method == BAYESIAN
+
+    def one_minus(sums: numpy.ndarray) -> numpy.ndarray:
+        found: numpy.ndarray = 1 - grits(sums)
+        return found
+
+    mirrored = sums_interval(few_right, one_minus, bounds=(0, 1))
+    assert mirrored.high == 1 and mirrored.low == pytest.approx(1 - cut.high)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 1), st.integers(1, 99), st.integers(1, 99)), min_size=2, max_size=30
+    )
+)
+def test_ends_lie_within_bounds_and_around_the_value(rows: list[tuple[float, int, int]]) -> None:
+    sums = numpy.array([[share * min(right, given), right, given] for share, right, given in rows])
+    assume(sums[:, 0].sum() > 1e-6)
+    found = sums_interval(sums, grits, bounds=(0, 1))
+    if found.low is not None:
+        assert 0 <= found.low <= found.estimate <= found.high <= 1 + 1e-12
 
 
 def test_the_error_of_a_ratio_is_linearised() -> None:
