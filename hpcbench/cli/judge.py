@@ -50,8 +50,6 @@ def check(arguments: argparse.Namespace) -> int:
     else:
         for base, entry in found.items():
             _print(base, entry)
-        if arguments.keep:
-            say(f"write the report again: hpcbench report {experiment.id} --format html")
     return int(any(entry["findings"] for entry in found.values()))
 
 
@@ -150,12 +148,22 @@ def _one_of(experiment: Experiment, votes: Mapping[str, Any], name: str | None) 
 
 
 def _score_again(experiment: Experiment) -> None:
-    """Write the tables again, now with the labels; no score changes, so that takes no time."""
+    """Write tables and reports again, now with the labels; no score changes, so that takes no time."""
     from hpcbench.evaluation.stage import evaluate
     from hpcbench.finalise import scored_again
+    from hpcbench.reporting.writing import FAILED, report
 
     evaluate(experiment, say)
     scored_again(experiment)
+    if not any(experiment.report_dir.glob("report.*")):
+        return
+    report(experiment)
+    if (failed := experiment.report_dir / FAILED).exists():
+        say(f"a report could not be written again, see {failed}")
+    say(
+        "the plan's reports are written again; of other formats: "
+        f"hpcbench report {experiment.id} --format NAME"
+    )
 
 
 def _print(base: str, entry: Mapping[str, Any]) -> None:

@@ -21,10 +21,19 @@ from hpcbench.planning import plan_work
 from hpcbench.prompts import TaskPrompt
 from hpcbench.reporting.sections.judges import judges
 from hpcbench.reporting.sections.quality import scores
+from hpcbench.reporting.writing import report
 from hpcbench.schema.records import Sample
 from tests.unit.court import Court
 from tests.unit.registries import PLAN, Files
-from tests.unit.small import measured, record, resolved, run_task, submitted, write_dataset
+from tests.unit.small import (
+    describe,
+    measured,
+    record,
+    resolved,
+    run_task,
+    submitted,
+    write_dataset,
+)
 
 
 @pytest.fixture
@@ -282,6 +291,32 @@ def test_the_word_uncalibrated_is_beside_the_number_in_the_report(tmp_path: Path
     assert "uncalibrated" in repr(section.blocks)
     assert "gave the same verdict to all 40 answers" in repr(section.parts)
     assert "1.000 uncalibrated" in repr(scores(tables))
+
+
+def test_labels_that_are_kept_correct_the_reports_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    court = Court(tmp_path)
+    describe(court.experiment)
+    court.answer("rt", {name: f"a{name}" for name in names()})
+    court.verdicts({name: "right" if n < 30 else "wrong" for n, name in enumerate(names())})
+    truth = {name: "right" if 5 <= n < 30 else "wrong" for n, name in enumerate(names())}
+    path = court.labels(tmp_path / "labels.jsonl", truth)
+    evaluate(court.experiment)
+    check = ["judge", "check", str(court.experiment.path), "--labels", str(path), "--keep"]
+    assert main(check) == 0
+    assert not court.experiment.report_dir.exists(), "a plan without reports gets none"
+
+    court.experiment.labels_file("judged").unlink()
+    evaluate(court.experiment)
+    report(court.experiment)
+    files = [court.experiment.report_dir / name for name in ("report.md", "report.html")]
+    assert all("uncalibrated" in file.read_text() for file in files)
+    capsys.readouterr()
+    assert main(check) == 0
+    assert not any("uncalibrated" in file.read_text() for file in files)
+    assert "the plan's reports are written again" in capsys.readouterr().err
 
 
 def test_labels_of_another_experiment_are_a_finding_and_change_no_value(tmp_path: Path) -> None:
