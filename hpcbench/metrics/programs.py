@@ -10,17 +10,23 @@ sample as if there were no other.
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
+import math
 import os
 import re
+import select
 import signal
 import subprocess
 import tempfile
+import time
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -62,38 +68,84 @@ def installed(distribution: str, release: str) -> None:
         )
 
 
-def apart(function: Callable[[], Any]) -> Any:
-    """The result of a publisher's function, of JSON's types, computed in a process of its own.
+def apart(functions: Sequence[Callable[[], Any]], seconds: float | None, at_once: int) -> list[Any]:
+    """The result of each function, or the `ProgramFailed` that says why it has none; a process for each.
 
     One sample may make foreign code run out of memory, hang in a library or leave programs that go on. That
-    costs this sample alone: the process ends with all that it started, also when the caller's time is over.
+    costs this sample alone: its process ends with all that it started, also when the caller's time is over.
 
-    Raises:
-        ProgramFailed: the function raised, or its process ended.
+    Args:
+        functions: each returns JSON's types.
+        seconds: time limit of one; None: no limit.
+        at_once: processes at a time.
     """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        _answer(function, writing)
+    found: list[Any] = [None] * len(functions)
+    waiting = deque(enumerate(functions))
+    running: list[_Child] = []
     try:
-        os.close(writing)
-        with suppress(OSError):  # the child does it, too: whichever comes first
-            os.setpgid(child, child)
-        with os.fdopen(reading, "rb") as pipe:
-            said = pipe.read()
-        ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                place, function = waiting.popleft()
+                running.append(_Child(function, place, seconds))
+            wait = max(0.0, min(one.until for one in running) - time.monotonic())
+            ready, _, _ = select.select(running, [], [], None if wait == math.inf else wait)
+            now = time.monotonic()
+            for child in [one for one in running if one in ready or one.until <= now]:
+                if child not in ready:
+                    found[child.place] = ProgramFailed(f"took longer than {seconds:g} s")
+                elif child.read():
+                    continue
+                else:
+                    found[child.place] = child.result()
+                running.remove(child)
+                child.end()
     finally:
+        for child in running:
+            child.end()
+    return found
+
+
+class _Child:
+    """A process that computes one function."""
+
+    def __init__(self, function: Callable[[], Any], place: int, seconds: float | None) -> None:
+        self.place = place
+        self.until = math.inf if seconds is None else time.monotonic() + seconds
+        self._said = b""
+        reading, writing = os.pipe()
+        self._pid = os.fork()
+        if not self._pid:
+            _answer(function, writing)
+        with suppress(OSError):  # the child does it, too: whichever comes first
+            os.setpgid(self._pid, self._pid)
+        os.close(writing)
+        self._pipe = reading
+
+    def fileno(self) -> int:
+        return self._pipe
+
+    def read(self) -> bool:
+        """Read what it has written since; False: it ended."""
+        piece = os.read(self._pipe, 2**16)
+        self._said += piece
+        return bool(piece)
+
+    def result(self) -> Any:
+        """What the function returned, or why it did not."""
+        if not self._said:
+            ended = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
+            assert ended is not None  # noqa: S101 - for the type: without WNOHANG there is one
+            how = "with exit code" if ended.si_code == os.CLD_EXITED else "by signal"
+            return ProgramFailed(f"its process ended {how} {ended.si_status}")
+        answer = json.loads(self._said)
+        return ProgramFailed(answer["raised"]) if "raised" in answer else answer["value"]
+
+    def end(self) -> None:
+        """End it with all that it started."""
+        os.close(self._pipe)
         with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    if not said:
-        assert ended is not None  # noqa: S101 - for the type: without WNOHANG there is one
-        how = "with exit code" if ended.si_code == os.CLD_EXITED else "by signal"
-        raise ProgramFailed(f"its process ended {how} {ended.si_status}")
-    answer = json.loads(said)
-    if "raised" in answer:
-        raise ProgramFailed(answer["raised"])
-    return answer["value"]
+            os.killpg(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
 
 
 def _answer(function: Callable[[], Any], writing: int) -> NoReturn:
@@ -136,6 +188,62 @@ class PublishersMetric(SampleMetric):
     def signature(self) -> str:
         """E.g. `olmocr_bench|olmocr:0.4.27|v1`: name, the package and its release, our version."""
         return f"{self.name}|{self.distribution}:{self.release}|v1"
+
+
+@dataclass(frozen=True)
+class FunctionMetric(PublishersMetric):
+    """A metric whose values a function of its publisher's package computes, in a process for each sample."""
+
+    module: ClassVar[str]
+    """Module with the function, imported once, before the processes start."""
+
+    @abstractmethod
+    def compute(self, prediction: str, references: Sequence[Any]) -> Any:
+        """What the function gives for one sample, of JSON's types.
+
+        Raises:
+            ValueError: the reference is not of its form.
+        """
+
+    @abstractmethod
+    def parts(self, computed: Any) -> Any:
+        """The parts of a sample, of what was computed."""
+
+    def score(self, prediction: object, references: Sequence[Any]) -> Any:
+        """One sample alone.
+
+        Raises:
+            NotInstalled: the package is not here.
+            ProgramFailed: the function raised, or ended its process.
+        """
+        (found,) = self._computed([(prediction, references)], None)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def score_all(self, pairs: Sequence[Pair], seconds: float) -> list[Any]:
+        """The parts of each sample, or the exception that says why it has none; as many at once as CPUs.
+
+        Args:
+            pairs: predictions and references.
+            seconds: time limit of one sample.
+        """
+        try:
+            return self._computed(pairs, seconds)
+        except ImportError as error:
+            return [error] * len(pairs)
+
+    def _computed(self, pairs: Sequence[Pair], seconds: float | None) -> list[Any]:
+        self.check_here()
+        importlib.import_module(self.module)
+        calls = [
+            partial(self.compute, prediction if isinstance(prediction, str) else "", several)
+            for prediction, several in pairs
+        ]
+        return [
+            one if isinstance(one, ProgramFailed) else self.parts(one)
+            for one in apart(calls, seconds, len(os.sched_getaffinity(0)))
+        ]
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,10 @@ from typing import Any, ClassVar, Literal
 
 from hpcbench.metrics.base import CorpusMetric, Counts, Parts, acceptable, add_up, over_one
 from hpcbench.metrics.programs import (
+    FunctionMetric,
     NotInstalled,
     ProgramFailed,
     ProgramMetric,
-    PublishersMetric,
-    apart,
 )
 
 
@@ -255,7 +254,7 @@ def _inferred(name: str, source: Path, text: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Grits(PublishersMetric, CorpusMetric):
+class Grits(FunctionMetric, CorpusMetric):
     """GriTS of its authors' package: similarity of tables in HTML as grids, weighed by their cells.
 
     The package pairs the tables of a page, and makes F1 of the sums over all pages (`compute_grits`):
@@ -268,6 +267,7 @@ class Grits(PublishersMetric, CorpusMetric):
 
     name: ClassVar[str] = "grits"
     distribution: ClassVar[str] = "grits-metric"
+    module: ClassVar[str] = "grits"
 
     def combine(self, sums: Mapping[str, Any]) -> Any:
         """F1 of sums."""
@@ -277,32 +277,23 @@ class Grits(PublishersMetric, CorpusMetric):
         both = precision + recall
         return 2 * precision * recall / (both + (both == 0))
 
-    def score(self, prediction: object, references: Sequence[Any]) -> Counts:
-        """Similarity of the paired tables, cells of the right tables and of the given ones.
-
-        Raises:
-            NotInstalled: the package is not here.
-            ProgramFailed: it raised, or ended its process.
-            ValueError: the reference is no table.
-        """
-        self.check_here()
+    def compute(self, prediction: str, references: Sequence[Any]) -> Counts:
+        """Similarity of the paired tables, cells of the right tables and of the given ones."""
         from grits import GritsEvaluator  # type: ignore[import-not-found]
 
         right = tables_of(str(acceptable(self.name, references)[0]))
-        given = tables_of(prediction if isinstance(prediction, str) else "")
+        evaluator = GritsEvaluator([self.of])
+        evaluator.eval_htmls(right, tables_of(prediction))
+        (sums,) = evaluator._evaluators.values()  # noqa: SLF001 - it publishes quotients, not their parts
+        return {
+            "similar": float(sum(sums.true_positive_scores)),
+            "right": float(sum(sums.num_true_cells)),
+            "given": float(sum(sums.num_pred_cells)),
+        }
 
-        def compared() -> Counts:
-            evaluator = GritsEvaluator([self.of])
-            evaluator.eval_htmls(right, given)
-            (sums,) = evaluator._evaluators.values()  # noqa: SLF001 - it publishes quotients, not their parts
-            return {
-                "similar": float(sum(sums.true_positive_scores)),
-                "right": float(sum(sums.num_true_cells)),
-                "given": float(sum(sums.num_pred_cells)),
-            }
-
-        found: Counts = apart(compared)
-        return found
+    def parts(self, computed: Counts) -> Counts:
+        """The sums, as they are."""
+        return computed
 
     @property
     def signature(self) -> str:
@@ -327,7 +318,7 @@ def tables_of(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Cdm(PublishersMetric):
+class Cdm(FunctionMetric):
     """CDM of OmniDocBench's authors: formulas drawn by XeLaTeX, their characters matched by place.
 
     `omnidocbench.evaluate.calc_section_cdm` scores a formula; one that cannot be drawn is 0.
@@ -337,6 +328,7 @@ class Cdm(PublishersMetric):
 
     name: ClassVar[str] = "cdm"
     distribution: ClassVar[str] = "omnidocbench"
+    module: ClassVar[str] = "omnidocbench.evaluate"
 
     def check_here(self) -> None:
         """Check that the package and the programs that draw are here.
@@ -349,21 +341,21 @@ class Cdm(PublishersMetric):
             if shutil.which(program) is None:
                 raise NotInstalled(f"omnidocbench draws by '{program}', which is not on PATH")
 
-    def score(self, prediction: object, references: Sequence[Any]) -> Parts:
+    def compute(self, prediction: str, references: Sequence[Any]) -> float:
         """F1 of the characters of one formula.
 
         Raises:
-            NotInstalled: the package is not here.
-            ProgramFailed: it ended its process.
             ValueError: the reference cannot be drawn.
         """
-        self.check_here()
         from omnidocbench.evaluate import calc_section_cdm  # type: ignore[import-not-found]
 
         right = str(acceptable(self.name, references)[0])
-        wrong = prediction if isinstance(prediction, str) else ""
         with tempfile.TemporaryDirectory(prefix="cdm-") as folder:
-            found = apart(lambda: calc_section_cdm({"gt": right, "pred": wrong}, folder))
+            found = calc_section_cdm({"gt": right, "pred": prediction}, folder)
             if not (Path(folder) / "bbox_gt.jsonl").exists():
                 raise ValueError("the reference cannot be drawn by XeLaTeX")
-        return over_one(float(found["cdm"]))
+        return float(found["cdm"])
+
+    def parts(self, computed: float) -> Parts:
+        """F1 of one formula."""
+        return over_one(computed)

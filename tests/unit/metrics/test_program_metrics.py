@@ -14,13 +14,20 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from hpcbench.metrics.base import Parts, over_one
-from hpcbench.metrics.programs import NotInstalled, ProgramFailed, ProgramMetric, apart
+from hpcbench.metrics.programs import (
+    FunctionMetric,
+    NotInstalled,
+    ProgramFailed,
+    ProgramMetric,
+    apart,
+)
 from hpcbench.metrics.publishers import Cdm, Grits, OlmOcrBench, ParseBench, tables_of
 from hpcbench.schema.records import Reading, Sample
 from hpcbench.scorer.isolate import Guard
@@ -137,19 +144,19 @@ def test_a_reference_of_another_form_is_refused(tmp_path: Path, reference: str, 
         assert said in str(raised.value)
 
 
-def test_what_a_function_returns_or_raises_apart_comes_back() -> None:
-    assert apart(lambda: [os.getppid(), 0.1 + 0.2]) == [os.getpid(), 0.1 + 0.2]
-    with pytest.raises(ProgramFailed, match="^KeyError: 'a'$"):
-        apart(lambda: {}["a"])
+def test_what_functions_return_or_raise_apart_comes_back() -> None:
+    found, failed = apart([lambda: [os.getppid(), 0.1 + 0.2], lambda: {}["a"]], None, 1)
+    assert found == [os.getpid(), 0.1 + 0.2]
+    assert isinstance(failed, ProgramFailed) and str(failed) == "KeyError: 'a'"
 
 
 def test_a_function_that_ends_its_process_is_named_by_how_it_ended() -> None:
-    with pytest.raises(ProgramFailed, match="^its process ended by signal 9$"):
-        apart(lambda: os.kill(os.getpid(), 9))
-    with pytest.raises(ProgramFailed, match="^its process ended with exit code 3$"):
-        apart(lambda: os._exit(3))
-    with pytest.raises(ProgramFailed, match="^SystemExit: 2$"):
-        apart(lambda: sys.exit(2))
+    ends = [lambda: os.kill(os.getpid(), 9), lambda: os._exit(3), lambda: sys.exit(2)]
+    assert [str(one) for one in apart(ends, None, 1)] == [
+        "its process ended by signal 9",
+        "its process ended with exit code 3",
+        "SystemExit: 2",
+    ]
 
 
 def test_a_function_that_hangs_ends_with_the_programs_that_it_started(tmp_path: Path) -> None:
@@ -162,13 +169,87 @@ def test_a_function_that_hangs_ends_with_the_programs_that_it_started(tmp_path: 
     guard = Guard(1.0)
     while not mark.exists():  # on a busy machine it may not have started in time
         with guard:
-            assert guard.call(apart, hang) == (None, guard.over)
+            assert guard.call(apart, [hang], None, 1) == (None, guard.over)
         guard = Guard(2 * guard.seconds)
+    gone(mark)
+
+
+def gone(mark: Path) -> None:
+    """Wait until the program that wrote its number into a file is gone."""
     started = Path("/proc", mark.read_text().strip(), "cmdline")
     deadline = time.monotonic() + 60
     while started.exists() and b"sleep" in started.read_bytes():
         assert time.monotonic() < deadline, "what it started still runs"
         time.sleep(0.05)
+
+
+def test_functions_run_side_by_side_and_come_back_in_their_order(tmp_path: Path) -> None:
+    def both(own: str, other: str) -> str:
+        """Its name, once the other one runs, too."""
+        (tmp_path / own).touch()
+        while not (tmp_path / other).exists():
+            time.sleep(0.01)
+        return own
+
+    calls = [partial(both, "a", "b"), partial(both, "b", "a"), partial(os._exit, 3)]
+    *found, failed = apart(calls, 300.0, 2)
+    assert found == ["a", "b"]
+    assert str(failed) == "its process ended with exit code 3"
+    assert apart([], 1.0, 2) == []
+
+
+def test_of_functions_side_by_side_one_that_hangs_costs_itself_alone(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+
+    def hang() -> None:
+        subprocess.run(["sh", "-c", f"echo $$ > {mark}; exec sleep 600"], check=True)
+
+    found = apart([hang, lambda: 1, lambda: 2, lambda: "x" * 10**6], 5.0, 2)
+    assert str(found[0]) == "took longer than 5 s"
+    assert found[1:] == [1, 2, "x" * 10**6]
+    if mark.exists():  # on a busy machine it may not have started in time
+        gone(mark)
+
+
+@dataclass(frozen=True)
+class Equal(FunctionMetric):
+    """Equality, by a function that hangs on `hang` and raises on `raise`."""
+
+    release: str = PYTEST
+    name: ClassVar[str] = "equal"
+    distribution: ClassVar[str] = "pytest"
+    module: ClassVar[str] = "pytest"
+
+    def compute(self, prediction: str, references: Sequence[Any]) -> float:
+        if prediction == "raise":
+            raise ValueError("cannot take this one")
+        if prediction == "hang":
+            time.sleep(600)
+        return float(prediction == references[0])
+
+    def parts(self, computed: float) -> Parts:
+        return over_one(computed)
+
+
+def test_each_sample_of_a_publishers_function_has_a_score_or_a_fault_of_its_own() -> None:
+    asked = [
+        (Sample(str(n), (), {}, ("a",), "d"), Reading(text))
+        for n, text in enumerate(["a", "hang", "b", "raise", None])
+    ]
+    found = Scorer(Equal()).score_all(asked, seconds=5.0)
+    assert [one.value if one else None for one, _ in found] == [1.0, None, 0.0, None, 0.0]
+    assert [fault for _, fault in found if fault] == [
+        "ProgramFailed: took longer than 5 s",
+        "ProgramFailed: ValueError: cannot take this one",
+    ]
+    assert Scorer(Equal()).score(*asked[0]).value == 1.0
+    with pytest.raises(ProgramFailed, match="cannot take this one"):
+        Equal().score("raise", ["a"])
+
+
+def test_a_function_whose_package_is_not_here_scores_no_sample() -> None:
+    found = Equal("0.0.1").score_all([("a", ["a"])] * 2, seconds=5.0)
+    assert [type(one) for one in found] == [NotInstalled, NotInstalled]
 
 
 SUMMARY = """
