@@ -194,6 +194,22 @@ def table_sample(rng: random.Random) -> tuple[Any, list[str]]:
     ]
 
 
+def chart_sample(rng: random.Random) -> tuple[Any, list[str]]:
+    """A chart as a table: series in columns, and data points that name row and column."""
+    series, labels = rng.sample(WORDS, 2), rng.sample(range(2000, 2030), 3)
+    points = {label: [rng.randrange(100, 1000) for _ in series] for label in labels}
+    rows = [["year", *series], *([str(label), *map(str, points[label])] for label in labels)]
+    rules = [
+        {
+            "type": "chart_data_point",
+            "rule": {"value": str(values[place]), "labels": [str(label), name]},
+        }
+        for label, values in points.items()
+        for place, name in enumerate(series)
+    ]
+    return rules, [html(rows).replace("td>", "th>", 6), " ".join(rng.choices(WORDS, k=6))]
+
+
 def parse_bench_files(
     part: str, folder: Path, right: Sequence[Any], texts: Sequence[str]
 ) -> dict[str, Any]:
@@ -287,10 +303,12 @@ def cdm_sample(rng: random.Random) -> tuple[Any, list[str]]:
 
 
 CDM = r"""
-import json, tempfile
+import json, os, tempfile
+from concurrent.futures import ProcessPoolExecutor
 from omnidocbench.evaluate import calc_page_cdm
 pairs = [{"gt": right, "pred": given} for right, given, _ in json.load(open("DATA/pairs.json"))]
-print(json.dumps({"cdm_there": calc_page_cdm(pairs, tempfile.mkdtemp())["cdm"]}))
+with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as executor:
+    print(json.dumps({"cdm_there": calc_page_cdm(pairs, tempfile.mkdtemp(), executor)["cdm"]}))
 """
 
 # --- OCRBench v2 --------------------------------------------------------------------------------------
@@ -363,6 +381,7 @@ CASES = [
                 parse_bench_sample),
     parse_bench("text_formatting", {"format_there": "semantic_formatting"}, format_sample),
     parse_bench("table", {"tables_there": "grits_trm_composite"}, table_sample),
+    parse_bench("chart", {"charts_there": "rule_pass_rate"}, chart_sample),
     Case("omnidocbench", {"cdm_there": {"plugin": "cdm"}}, cdm_sample, plain_files, CDM),
     Case("ocrbench-v2", {"texts_there": {"plugin": "ocrbench_v2", "options":
          {"compat": "ocrbench-v2", "words": "jieba", "synonyms": "wordnet"}}},

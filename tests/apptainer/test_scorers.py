@@ -119,7 +119,7 @@ def test_an_answer_on_which_a_scorer_hangs_and_a_scorer_of_another_release_are_s
     done = user.hpcbench(*words, "ours", timeout=LONGEST)
     assert done.returncode == 0, done.stderr
     assert (
-        "1 sample without a score by ours: took longer than 30 s, e.g. 1"
+        "1 sample without a score by ours: ProgramFailed: took longer than 30 s, e.g. 1"
         in done.stdout + done.stderr
     )
     (row,) = json.loads(user.ok(*words, "ours", "--json", timeout=LONGEST))["rows"]
