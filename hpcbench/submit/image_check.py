@@ -25,8 +25,9 @@ from hpcbench.registry.resource_shapes import option_of
 from hpcbench.registry.source import Loc, Source, read
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+from hpcbench.submit.attention_heads import uneven
 from hpcbench.submit.fingerprint import metadata_folders
-from hpcbench.submit.plan_facts import Facts, ModelFacts
+from hpcbench.submit.plan_facts import Facts, ModelFacts, read_config
 
 SHARE = 0.9
 """Assumed share of a GPU's memory that an engine uses where `engine_options` do not set it."""
@@ -105,15 +106,33 @@ def judge(
     found: dict[str, Finding] = {}
     for run_task in resolved.run_tasks:
         known = facts.models[run_task.name]
-        if known.elsewhere or not run_task.model.gpus:
-            continue
         source, below = _place(resolved, run_task, plan_file)
-        for finding in (
-            *_driver(resolved, known, source, below),
-            *_memory(resolved, known, source, below),
-        ):
+        findings = [*_heads(known.model, source, below)]
+        if not known.elsewhere and run_task.model.gpus:
+            findings += _driver(resolved, known, source, below)
+            findings += _memory(resolved, known, source, below)
+        for finding in findings:
             found.setdefault(str(finding.problem), finding)
     return tuple(found.values())
+
+
+def judge_fetched(
+    resolved: ResolvedPlan, before: tuple[Finding, ...], plan_file: Path | None = None
+) -> tuple[Finding, ...]:
+    """What the fetched weights show that `judge` could not know.
+
+    Args:
+        resolved: the plan, with folders of this machine.
+        before: the findings of `judge`.
+        plan_file: the plan's file, for the places of models without a definition.
+    """
+    found = {
+        str(one.problem): one
+        for run_task in resolved.run_tasks
+        for one in _heads(run_task.model, *_place(resolved, run_task, plan_file))
+    }
+    said = {str(one.problem) for one in before}
+    return tuple(one for text, one in found.items() if text not in said)
 
 
 def refuse(findings: tuple[Finding, ...]) -> None:
@@ -124,6 +143,11 @@ def refuse(findings: tuple[Finding, ...]) -> None:
     """
     if certain := [one.problem for one in findings if one.certain]:
         raise UserError(*certain)
+
+
+def _heads(model: Model, source: Source, below: Loc) -> Iterator[Finding]:
+    for loc, what, remedy, certain in uneven(model, read_config(Path(model.source))):
+        yield Finding(source.problem((*below, *loc), what, remedy), certain=certain, about="GPUs")
 
 
 def _driver(

@@ -243,7 +243,7 @@ def _model(model: Model, cache: Cache) -> tuple[Model, Size, Weights]:
     weights, of = _weights(model, folder)
     found = _folder_bytes(folder)
     size_here = Size(True, float(found) if found is not None else None)
-    cached = _cache_bytes(model, _config(folder))
+    cached = _cache_bytes(model, read_config(folder))
     return there, size_here, Weights(weights, of, cached, _copies(model))
 
 
@@ -280,7 +280,7 @@ def _copies(model: Model) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value else 1
 
 
-def _config(folder: Path) -> Mapping[str, Any]:
+def read_config(folder: Path) -> Mapping[str, Any]:
     """The part of config.json that describes the language model; empty: no readable file."""
     try:
         found = json.loads((folder / "config.json").read_text(encoding="utf-8"))

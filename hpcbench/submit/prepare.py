@@ -35,7 +35,14 @@ from hpcbench.submit import Say, oauth_tokens, own_modules, secrets_file
 from hpcbench.submit.estimate import spared
 from hpcbench.submit.executor_check import unchosen
 from hpcbench.submit.fingerprint import here
-from hpcbench.submit.image_check import check_engines, check_images, judge, refuse
+from hpcbench.submit.image_check import (
+    Finding,
+    check_engines,
+    check_images,
+    judge,
+    judge_fetched,
+    refuse,
+)
 from hpcbench.submit.kept_files import keep
 from hpcbench.submit.local_data import localise, open_cache, settle_all
 from hpcbench.submit.manifest import manifest_of, of_machine
@@ -74,9 +81,7 @@ def prepare(
     refuse(tuple(unchosen(resolved, plan_file)))
     own_modules.refuse(resolved)
     findings = judge(resolved, look(resolved, Cache(root / "cache", resolved.site)), plan_file)
-    refuse(findings)
-    for finding in findings:
-        say(f"! {finding.problem}")
+    _tell(findings, say)
     _ensure(root, resolved.site)
     if resolved.plan.baseline is not None:
         find(root, resolved.plan.baseline)
@@ -88,6 +93,7 @@ def prepare(
     }
     cache = open_cache(resolved.site, progress)
     resolved = localise(resolved, cache)
+    _tell(judge_fetched(resolved, findings, plan_file), say)
     labels = labels_of(resolved)
     measured = measure(resolved, say=say)
     prepared = prepare_environments(resolved, root / "cache", say, packages)
@@ -133,6 +139,13 @@ def prepare(
         write_json(experiment.manifest_file, manifest)
     seal(experiment)
     return experiment
+
+
+def _tell(findings: tuple[Finding, ...], say: Say) -> None:
+    """Refuse what certainly cannot run, and warn of the rest."""
+    refuse(findings)
+    for finding in findings:
+        say(f"! {finding.problem}")
 
 
 def labels_of(resolved: ResolvedPlan) -> dict[str, Path]:

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from hpcbench.cli.at_site import OURS
 from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser, words_of
 from hpcbench.data.copies import Cache
-from hpcbench.submit.image_check import cuda_verdict, judge, needed_bytes
+from hpcbench.submit.image_check import cuda_verdict, judge, judge_fetched, needed_bytes
 from hpcbench.submit.plan_facts import (
     Facts,
     Gpus,
@@ -363,6 +364,88 @@ def test_weights_that_are_here_are_measured_and_their_config_gives_the_cache(
     assert known.weights.cache_bytes == 2 * 65536 * 32 * 8 * 128 * 2
     alone, whole = needed_bytes(known)
     assert (alone, whole) == (30 * 2**30, 38 * 2**30)
+
+
+QWEN = {"num_attention_heads": 28, "num_key_value_heads": 4}
+WITH_TOWER = {"text_config": {"num_attention_heads": 16}, "vision_config": {"num_heads": 6}}
+
+
+def heads(config: dict[str, Any], **model: Any) -> list[tuple[str, bool, str | None]]:
+    """Findings about a model with this config.json: messages, whether they are certain, remedies."""
+    with tempfile.TemporaryDirectory() as folder:
+        put(Path(folder), "config.json", json.dumps(config))
+        task = run_task(model={"source": folder, "gpus": 0, **model})
+        plan = resolved(task)
+        fetched = judge_fetched(plan, ())
+        of_all = judge(plan, look(plan, Cache(Path(folder), plan.site)))
+        assert tuple(one for one in of_all if "heads" in one.problem.message) == fetched
+        assert judge_fetched(plan, fetched) == (), "nothing is said twice"
+    return [(one.problem.message, one.certain, one.problem.remedy) for one in fetched]
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "said"),
+    [
+        (QWEN, {"parallel": {"tensor": 8}}, "has 28 attention heads, but tensor 8 "),
+        (QWEN, {"parallel": {"tensor": 7}}, "has 4 heads of keys and values, but tensor 7 "),
+        (QWEN, {"gpus": 8}, "has 28 attention heads, but tensor 8 "),
+        (QWEN, {"gpus": 8, "engine": "sglang", "engine_options": {"tp-size": 8}}, "28 attention"),
+        ({"text_config": QWEN}, {"nodes": 2, "parallel": {"tensor": 16}}, "28 attention heads"),
+    ],
+)
+def test_heads_that_a_tensor_cannot_share_equally_are_refused(
+    config: dict[str, Any], model: dict[str, Any], said: str
+) -> None:
+    ((message, certain, remedy),) = heads(config, **model)
+    assert certain
+    assert said in message
+    assert remedy is not None
+    assert remedy.startswith("choose a `tensor` of 1, 2, 4, 28")
+
+
+def test_heads_of_an_image_tower_that_cannot_be_shared_give_a_warning_and_the_option() -> None:
+    four = {"parallel": {"tensor": 4}}
+    ((message, certain, remedy),) = heads(WITH_TOWER, **four)
+    assert not certain, "some engines pad them"
+    assert message.startswith("the image tower of model 'm' has 6 attention heads")
+    assert remedy is not None
+    assert "mm_encoder_tp_mode: data" in remedy
+    for engine, option in (
+        ("vllm", {"mm-encoder-tp-mode": "data"}),
+        ("sglang", {"mm_enable_dp_encoder": True}),
+    ):
+        assert heads(WITH_TOWER, **four, engine=engine, engine_options=option) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "model"),
+    [
+        (QWEN, {"parallel": {"tensor": 4, "pipeline": 2}}),
+        ({**QWEN, "num_key_value_heads": 2}, {"parallel": {"tensor": 4}}),
+        (QWEN, {"engine": "own", "parallel": {"tensor": 8}}),
+        (QWEN, {"gpus": 8, "engine_options": {"data_parallel_size": 8}}),
+        (QWEN, {"parallel": {"tensor": 8}, "engine_options": {"hf_overrides": {"x": 1}}}),
+        ({**QWEN, "num_attention_heads": 8, "kv_lora_rank": 512}, {"parallel": {"tensor": 8}}),
+        ({}, {"parallel": {"tensor": 8}}),
+        ({"num_attention_heads": "28"}, {"parallel": {"tensor": 8}}),
+    ],
+)
+def test_heads_that_fit_or_are_not_known_are_silent(
+    config: dict[str, Any], model: dict[str, Any]
+) -> None:
+    assert heads(config, **model) == []
+
+
+def test_a_tensor_that_does_not_fit_is_refused_at_its_place(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(plan.parent, "weights/config.json", json.dumps(QWEN))
+    model = f"name: m\nsource: {plan.parent}/weights\nengine: vllm\nparallel:\n  tensor: 8\n"
+    put(plan.parent, "registries/models/m.yaml", model)
+    asked = [f"run_tasks.{name}.model=m" for name in ("far", "said", "near")]
+    settings = [word for one in asked for word in ("--set", one)]
+    assert main(["submit", str(plan), "--dry-run", *settings]) == 2
+    assert "registries/models/m.yaml:5:11: model 'm' has 28 att" in capsys.readouterr().err
 
 
 # --- caches of the site that counts -----------------------------------------------------------------
