@@ -119,7 +119,7 @@ def judge(
 def judge_fetched(
     resolved: ResolvedPlan, before: tuple[Finding, ...], plan_file: Path | None = None
 ) -> tuple[Finding, ...]:
-    """What the fetched weights show that `judge` could not know.
+    """Compare the fetched weights with their engines: findings that `judge` could not have.
 
     Args:
         resolved: the plan, with folders of this machine.

@@ -81,7 +81,7 @@ def prepare(
     refuse(tuple(unchosen(resolved, plan_file)))
     own_modules.refuse(resolved)
     findings = judge(resolved, look(resolved, Cache(root / "cache", resolved.site)), plan_file)
-    _tell(findings, say)
+    _report(findings, say)
     _ensure(root, resolved.site)
     if resolved.plan.baseline is not None:
         find(root, resolved.plan.baseline)
@@ -93,7 +93,7 @@ def prepare(
     }
     cache = open_cache(resolved.site, progress)
     resolved = localise(resolved, cache)
-    _tell(judge_fetched(resolved, findings, plan_file), say)
+    _report(judge_fetched(resolved, findings, plan_file), say)
     labels = labels_of(resolved)
     measured = measure(resolved, say=say)
     prepared = prepare_environments(resolved, root / "cache", say, packages)
@@ -141,7 +141,7 @@ def prepare(
     return experiment
 
 
-def _tell(findings: tuple[Finding, ...], say: Say) -> None:
+def _report(findings: tuple[Finding, ...], say: Say) -> None:
     """Refuse what certainly cannot run, and warn of the rest."""
     refuse(findings)
     for finding in findings:
