@@ -3,7 +3,8 @@
 It reads its order, one line of JSON, from standard input, runs the wrapper with the engine's process of
 this rank, and reports on standard output, a line of JSON each: `here`, `started`, `beat`, `failed`, and
 `event` for those of its monitor, whose phases the first node names. It ends when its input ends or falls
-silent, and no part of the engine is left then. See `worker/ranks.py`.
+silent, and no part of the engine is left then. Asked why another rank failed, it ends its engine and reports
+the error in its log. See `worker/ranks.py`.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class _Rank:
         self._readings = experiment.worker_monitor(self._group.id, owner, rank)
         self._watch: JobWatch | None = None
         self._loaded: Loaded | None = None
+        self._engine: EngineProcess | None = None
+        self._why: asyncio.Task[None] | None = None
         self._left = asyncio.Event()
         """Set: the worker on the first node is gone, or wants no engine any more."""
 
@@ -87,7 +90,7 @@ class _Rank:
                     loop.call_soon_threadsafe(heard.set)
                     *lines, rest = (rest + block).split(b"\n")
                     for line in filter(None, lines):
-                        loop.call_soon_threadsafe(self._mark, json.loads(line)["mark"])
+                        loop.call_soon_threadsafe(self._take, json.loads(line))
             with contextlib.suppress(RuntimeError):  # the loop has ended, too
                 loop.call_soon_threadsafe(self._left.set)
 
@@ -101,6 +104,13 @@ class _Rank:
             except asyncio.TimeoutError:  # noqa: UP041 (Python 3.10)
                 missed += 1  # counted, not timed: a job that was suspended has missed nothing
         self._left.set()
+
+    def _take(self, what: Mapping[str, Any]) -> None:
+        """Act on a message of the first node."""
+        if "mark" in what:
+            self._mark(what["mark"])
+        if "why" in what and self._engine is not None:
+            self._why = asyncio.ensure_future(_give_up(self._engine, what["why"]))
 
     def _mark(self, phase: str) -> None:
         """Start a phase of the monitor; that of a run task is reported at the end."""
@@ -142,6 +152,7 @@ class _Rank:
         watch = self._watch = JobWatch(folders, self._readings, self._log, _Reported())
         async with watch.running(), engine:
             await engine.follow(order["environment"], {**body, "rank": place})
+            self._engine = engine
             try:
                 while True:
                     now = await engine.client.status()
@@ -154,6 +165,7 @@ class _Rank:
                         _say("started", machine=await asyncio.to_thread(machine, body["gpus"]))
                     await asyncio.sleep(LOOK_SECONDS)
             finally:
+                self._engine = None
                 watch.engine(engine, None)
 
 
@@ -162,6 +174,12 @@ class _Reported:
 
     def write(self, kind: Kind, /, *, sync: bool = False, **details: Any) -> None:
         _say("event", event=kind, details=details)
+
+
+async def _give_up(engine: EngineProcess, why: str) -> None:
+    """End an engine whose other rank failed: the wrapper tells its own error, if it has one."""
+    with contextlib.suppress(HpcbenchError, OSError):  # it has failed by itself
+        await engine.client.fail("left", f"ended after {why}", "unknown")
 
 
 async def _nothing() -> None:

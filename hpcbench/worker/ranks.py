@@ -30,6 +30,7 @@ from hpcbench.slurm.gpu_request import gpu_options
 from hpcbench.slurm.nodes import expand_nodes
 from hpcbench.subprocesses import printed
 from hpcbench.worker.event_log import News
+from hpcbench.wrapper.exit_causes import LEFT
 
 BEAT_SECONDS = 1.0
 """Interval of the beats in either direction."""
@@ -42,6 +43,9 @@ JOIN_SECONDS = 180.0
 
 REPORT_SECONDS = 3.0
 """Wait for the other ranks' reports after the first failure: who reports first is seldom who failed first."""
+
+WHY_SECONDS = 3.0
+"""Then, without an explanation, the wait for errors in the logs of ranks that still live."""
 
 END_SECONDS = 12.0
 """Longest wait for a rank to end its engine in order; then its step is killed."""
@@ -87,19 +91,30 @@ class RankFailure:
     def is_its_own(self) -> bool:
         """Whether it explains itself, not by the end of another rank."""
         return (
-            self.kind in (*NOT_JOINED, "stopped")
+            self.kind in (*NOT_JOINED, "stopped", "engine_error")
             or self.signal is not None
             or self.cause not in CONSEQUENCES
         )
 
+    @property
+    def follows(self) -> bool:
+        """Whether the end of another rank explains its words."""
+        known = self.cause in CONSEQUENCES and self.cause != "unknown"
+        return known or self.kind == "left" or LEFT.search(self.message) is not None
+
 
 def guilty(failures: Sequence[RankFailure]) -> RankFailure:
-    """The failure that explains the others: the first with a cause of its own, else the first of all.
+    """The failure that explains the others: the first with a cause of its own, else with own words.
+
+    A further rank's own words count before those of the first one, which computes with what the others send.
+    They lose only their connection when the first one ends.
 
     Args:
         failures: at least one, in the order in which they were reported.
     """
-    return next((one for one in failures if one.is_its_own), failures[0])
+    said = [one for one in failures if not one.follows]
+    own = [one for one in failures if one.is_its_own]
+    return [*own, *(one for one in said if one.rank), *said, *failures][0]
 
 
 def nodes_of_job(environ: Mapping[str, str] | None = None) -> list[str]:
@@ -171,12 +186,22 @@ class Ranks:
     async def failed(self) -> RankFailure:
         """Wait for the first failure and for reports that may explain it; the guilty one."""
         await self._broken.wait()
-        until = time.monotonic() + REPORT_SECONDS
-        while len(self.failures) <= len(self._steps) and time.monotonic() < until:
-            if any(one.is_its_own for one in self.failures):
-                break
-            await asyncio.sleep(0.1)
+        if not await self._explained(REPORT_SECONDS):
+            for step in self._steps:
+                step.say({"why": str(self.failures[0])})
+            await self._explained(WHY_SECONDS)
         return guilty(self.failures)
+
+    async def _explained(self, seconds: float) -> bool:
+        """Wait so long for a failure that explains itself, or for the reports of all ranks."""
+        until = time.monotonic() + seconds
+        while not any(one.is_its_own for one in self.failures):
+            if len(self.failures) > len(self._steps):
+                return True
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(0.1)
+        return True
 
     def mark(self, phase: str) -> None:
         """Start a phase in the monitors of all ranks."""

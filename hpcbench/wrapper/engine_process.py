@@ -12,7 +12,7 @@ import shlex
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import aiohttp
@@ -39,7 +39,7 @@ class EngineFailed(Exception):
     """The engine did not become ready, or ended; has all details for a user to find the reason."""
 
     kind: str
-    """engine_exited, engine_zombie, stalled, timeout, bad_engine or not_gone."""
+    """engine_exited, engine_error, engine_zombie, stalled, stopped, timeout, bad_engine or not_gone."""
     message: str
     """One line that names the cause."""
     cause: str = "unknown"
@@ -193,6 +193,15 @@ class Child:
             )
         how = f"engine ended with exit code {code} {when}"
         return await self.failure("engine_exited", how, exit_code=code, since=since)
+
+    async def complaint(self) -> EngineFailed | None:
+        """An error that it has written lately, although it lives; None: none that is its own."""
+        since = time.monotonic() - RECENT
+        await self._log.settle()
+        if self.ended.done() or (said := exit_causes.first_error(self._log.tail(since))) is None:
+            return None
+        found = await self.failure("engine_error", f"engine reported {said}", since=since)
+        return replace(found, message=f"engine reported {said}")
 
     async def failure(
         self,

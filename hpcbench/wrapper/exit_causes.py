@@ -178,6 +178,11 @@ _BY_ITSELF = "Received sigquit from a child process"
 _MILD = re.compile(r"^(?:\([^)]*\)\s*)?(?:\[[^\]]*\]\s*)?(?:DEBUG|INFO|WARNING)\b")
 """Lines below ERROR, in the formats of vLLM and uvicorn."""
 _ERROR = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Fault): \S.*)$")
+LEFT = re.compile(
+    r"closed by peer|[Cc]onnection (?:was )?(?:closed|reset|refused|aborted)|[Bb]roken pipe|EOFError"
+    r"|[Cc]ancell?ed|[Tt]imed out|Timeout|TCPStore|DistNetworkError|EngineDead|KeyboardInterrupt|SystemExit"
+)
+"""Errors of a rank that another rank's end explains."""
 _ELSEWHERE = (
     "See root cause above",
     "See stack trace (above)",
@@ -229,6 +234,15 @@ def telling(lines: Sequence[str]) -> str | None:
             more = [line.strip() for line in lines[number + 1 : number + 2] if line[0].isspace()]
             return ": ".join([found.group(1), *more])[:500]
     return lines[-1].strip()[:500] if lines else None
+
+
+def first_error(lines: Iterable[str]) -> str | None:
+    """The first line that looks like an exception, unless the end of another rank explains it."""
+    for line in lines:
+        found = _ERROR.search(line)
+        if found and not _mild(line) and not LEFT.search(line):
+            return found.group(1)[:500]
+    return None
 
 
 def _mild(line: str) -> bool:

@@ -199,15 +199,20 @@ class Supervisor:
     async def fail(self, kind: str, message: str, cause: str) -> None:
         """Give up an engine whose other ranks failed, for their reason; returns when it is gone.
 
-        Without an engine that loads or serves, nothing happens: it failed by itself.
+        A further rank with an error in its own log has that reason instead. Without an engine that loads or
+        serves, nothing happens: it failed by itself.
         """
-        life = self._life
+        life, child, ask = self._life, self._child, self._ask
+        own = None
+        if child is not None and ask is not None and ask.rank is not None and ask.rank.number:
+            own = await child.complaint()
         if life is None or life.done() or self.state not in ("loading", "ready"):
             return
-        self.route = None
-        self._fail(EngineFailed.of(kind, message, cause))
-        if not self._clearing:
-            life.cancel()
+        if child is None or not child.ended.done():
+            self.route = None
+            self._fail(own or EngineFailed.of(kind, message, cause))
+            if not self._clearing:
+                life.cancel()
         await asyncio.wait({life})
 
     async def close(self) -> None:

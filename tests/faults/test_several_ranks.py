@@ -190,6 +190,25 @@ async def any_fault(nodes: Nodes, seed: int) -> None:
     assert not nodes.trial.engines() and not nodes.steps()
 
 
+def test_a_rank_with_an_error_in_its_log_is_named_although_another_one_ended(nodes: Nodes) -> None:
+    asyncio.run(an_error_of_a_further_rank(nodes))
+
+
+async def an_error_of_a_further_rank(nodes: Nodes) -> None:
+    nodes.bench.script(answer_ms=[1, 3], rank_errors=[question(2)])
+    async with nodes.engine() as engine:
+        await nodes.load(engine)
+        since = time.monotonic()
+        with pytest.raises(EngineGone):
+            await answer(engine, 2)
+        blamed = await engine.blamed()
+        assert time.monotonic() - since < 20
+    assert str(blamed) == (
+        f"rank 1 on two: engine reported AssertionError: no place for {question(2)}"
+    )
+    assert not nodes.trial.engines() and not nodes.steps()
+
+
 def test_a_node_that_does_not_join_is_named(nodes: Nodes) -> None:
     asyncio.run(a_missing_node(nodes))
 

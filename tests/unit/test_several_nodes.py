@@ -99,7 +99,8 @@ def test_sglang_gets_its_place() -> None:
 
 
 def failure(rank: int, cause: str = "unknown", **more: Any) -> RankFailure:
-    return RankFailure(rank, f"n{rank}", more.pop("kind", "engine_exited"), "ended", cause, **more)
+    kind, message = more.pop("kind", "engine_exited"), more.pop("message", "ended")
+    return RankFailure(rank, f"n{rank}", kind, message, cause, **more)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +110,11 @@ def failure(rank: int, cause: str = "unknown", **more: Any) -> RankFailure:
         ([failure(0, "cuda_error"), failure(2, "gpu_out_of_memory"), failure(1)], 2),
         ([failure(1), failure(0)], 1),
         ([failure(0, "stalled"), failure(3, kind="silent")], 3),
+        ([failure(0), failure(1, kind="engine_error"), failure(2, kind="left")], 1),
+        ([failure(0), failure(1, message="RuntimeError: Connection closed by peer")], 0),
+        ([failure(0, message="KeyError: 7"), failure(1, message="AssertionError")], 1),
+        ([failure(0, message="KeyError: 7"), failure(1, "cuda_error")], 0),
+        ([failure(1, "cuda_error"), failure(0, "network")], 1),
     ],
 )
 def test_the_rank_with_a_cause_of_its_own_is_to_blame(

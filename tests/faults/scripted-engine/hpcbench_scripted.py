@@ -12,6 +12,7 @@ runs. Words it knows:
         argument stands for the question, TURN for the number of the turn)
     late_rank_ms (a further rank comes so late), lost_ranks (so many loads: the last rank ends while loading),
     ports_taken (so many loads find their port taken)
+    rank_errors (questions at which the last rank writes an error and lives on: the first one ends by it)
     die_every, deaths (it ends after so many requests, so many times; -1: always), last_words
 
 What it was asked lies in `asked.log` beside the script, a line a question; how often it was started and died
@@ -147,8 +148,13 @@ class Server:
             except OSError:
                 await asyncio.sleep(0.05)
         writer.write(f"{rank}\n".encode())
-        while question := await reader.readline():
-            writer.write(right_answer(json.loads(question)).encode() + b"\n")
+        while line := await reader.readline():
+            question = json.loads(line)
+            if question in self.script.get("rank_errors", ()):  # as vLLM's worker does
+                print(f"AssertionError: no place for {question}", file=sys.stderr, flush=True)
+                writer.write(b"?\n")
+            else:
+                writer.write(right_answer(question).encode() + b"\n")
         self._end("RuntimeError: Connection closed by peer")
 
     async def _right_answer(self, question: str) -> str:
@@ -160,6 +166,8 @@ class Server:
             said = ""
             with contextlib.suppress(ConnectionError):
                 said = (await reader.readline()).decode().strip()
+        if said == "?":
+            self._end(f"KeyError: {question!r}")
         if not said:
             self._end("RuntimeError: Connection closed by peer")
         return said

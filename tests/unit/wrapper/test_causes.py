@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbench.wrapper.exit_causes import REMEDIES, classify, telling
+from hpcbench.wrapper.exit_causes import REMEDIES, classify, first_error, telling
 
 VLLM = "(EngineCore pid=41) ERROR 11-20 10:00:00 [core.py:1584] "
 PARENT = (
@@ -278,6 +278,17 @@ def test_what_other_errors_follow_from_is_the_cause() -> None:
     found = classify(lines, exit_code=1)
     assert found is not None
     assert (found.name, found.line) == ("gpu_out_of_memory", lines[0])
+
+
+def test_the_first_error_of_a_rank_is_one_that_no_other_ranks_end_explains() -> None:
+    lines = [
+        "WARNING 11-29 20:10:00 [x.py:1] ImportError: no module",
+        "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4711",
+        "(Worker_PP1 pid=7) ERROR 11-29 20:10:01 [multiproc_executor.py:1063] AssertionError: no place",
+        "KeyError: 'later'",
+    ]
+    assert first_error(lines) == "AssertionError: no place"
+    assert first_error(lines[:2]) is None
 
 
 @pytest.mark.parametrize(
