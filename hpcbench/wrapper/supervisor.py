@@ -46,6 +46,8 @@ _UUID_BYTES = 37
 
 State = Literal["empty", "loading", "ready", "draining", "failed"]
 
+_STOPPED = "a process of the engine was stopped (SIGSTOP)"
+
 _NEWS_KEPT = 64
 """Queue length of a listener; if it does not read, the oldest news is dropped."""
 
@@ -121,7 +123,7 @@ class Supervisor:
     look_seconds: ClassVar[float] = 1.0
     """Interval between checks of the engine."""
     stopped_looks: ClassVar[int] = 5
-    """Checks in a row that find a further rank stopped, after which the wrapper ends it."""
+    """Checks in a row that find a rank stopped, after which the wrapper ends it."""
     probe_seconds: ClassVar[float] = 30.0
     """Interval of `/health` requests to an idle engine; a busy engine's answers show that it lives."""
 
@@ -347,7 +349,7 @@ class Supervisor:
         self._load_seconds = round(time.monotonic() - self._started, 3)
         self.route = Route(session, bodies, sampler.peaks, self._mask, folder / "s", images)
         self._enter("ready")
-        failing = await self._watch(child, session, ask.stall_timeout)
+        failing = await self._watch(child, session, ask)
         self.route = None  # at once: reading the reason of the failure may take seconds
         raise await failing
 
@@ -394,10 +396,12 @@ class Supervisor:
             task.cancel()
 
     async def _watch(
-        self, child: Child, session: aiohttp.ClientSession, stall_timeout: float
+        self, child: Child, session: aiohttp.ClientSession, ask: Load
     ) -> Awaitable[EngineFailed]:
         """Watch a ready engine; returns when it has failed, with an awaitable for the failure."""
-        meter, probe, zombie = self.meter, None, False
+        meter, probe, zombie, stall_timeout = self.meter, None, False, ask.stall_timeout
+        # With more nodes it may have no request while another rank waits for it.
+        stops = _Stops(child, self.stopped_looks) if ask.rank is not None else None
         looked = probed = answered = time.monotonic()
         try:
             while True:
@@ -409,6 +413,8 @@ class Supervisor:
                     meter.last_byte = answered = now
                     meter.direct.forget()
                 looked = now
+                if stops is not None and stops.look():
+                    return child.failure("stopped", _STOPPED, "stalled")
                 was_zombie, zombie = zombie, child.is_zombie()
                 if was_zombie and zombie:  # not an engine that is just being reaped
                     text = "the engine's first process ended, but some of its threads still run"
@@ -437,15 +443,13 @@ class Supervisor:
 
     async def _watch_follower(self, child: Child) -> EngineFailed:
         """Watch the process of a rank that serves nothing: nothing but its end says that it fails."""
-        stopped = 0
+        stops = _Stops(child, self.stopped_looks)
         while True:
             await asyncio.wait({child.ended}, timeout=self.look_seconds)
             if child.ended.done():
                 return await child.exited("as a further rank")
-            stopped = stopped + 1 if child.is_stopped() else 0
-            if stopped > self.stopped_looks:
-                text = "a process of the engine was stopped (SIGSTOP)"
-                return await child.failure("stopped", text, "stalled")
+            if stops.look():
+                return await child.failure("stopped", _STOPPED, "stalled")
 
     # --- reports ---------------------------------------------------------------------------------
 
@@ -471,6 +475,18 @@ class Supervisor:
             text = f"cannot make a folder for the engine's socket: {error}"
             cause = "disk_full" if "No space" in text else "unknown"
             raise EngineFailed.of("bad_engine", text, cause) from None
+
+
+class _Stops:
+    """Counts the looks in a row at which a process of an engine was stopped."""
+
+    def __init__(self, child: Child, most: int) -> None:
+        self._child, self._most, self._count = child, most, 0
+
+    def look(self) -> bool:
+        """Whether it has been stopped for too long."""
+        self._count = self._count + 1 if self._child.is_stopped() else 0
+        return self._count > self._most
 
 
 def _offer(queue: asyncio.Queue[dict[str, Any] | None], item: dict[str, Any] | None) -> None:

@@ -147,6 +147,11 @@ def stop_further(nodes: Nodes) -> str:
     return "rank 1 on two: a process of the engine was stopped"
 
 
+def stop_first(nodes: Nodes) -> str:
+    os.kill(nodes.ranks()[0], signal.SIGSTOP)
+    return "rank 0 on one: a process of the engine was stopped"
+
+
 def kill_step(nodes: Nodes) -> str:
     for pid in nodes.steps():
         os.kill(pid, signal.SIGKILL)
@@ -159,7 +164,7 @@ def stop_step(nodes: Nodes) -> str:
     return "rank 1 on two: its node was silent"
 
 
-FAULTS = (kill_further, kill_first, stop_further, kill_step, stop_step)
+FAULTS = (kill_further, kill_first, stop_further, stop_first, kill_step, stop_step)
 
 
 @pytest.mark.parametrize("seed", range(TRIALS))
