@@ -122,10 +122,15 @@ class Drill(Bench):
 
     def end(self) -> None:
         """Cancel her jobs, hers alone."""
-        ids = {job.id.partition("_")[0] for run in self.known() for job in run.jobs()}
-        if ids:
+        if ids := self._jobs():
             self.lab.run_as_user(["scancel", *ids])
-        until(lambda: not any(run.jobs() for run in self.known()), "her jobs to end")
+        until(lambda: not self._jobs(), "her jobs to end")
+
+    def _jobs(self) -> set[str]:
+        """Her jobs in the queue, by one question to Slurm."""
+        mine = {run.id for run in self.known()}
+        jobs = self.lab.squeue()
+        return {job.id.partition("_")[0] for job in jobs if mine.intersection(job.name.split(":"))}
 
 
 class Run(Trial):

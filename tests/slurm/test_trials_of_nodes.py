@@ -1,7 +1,8 @@
 """A hundred drawn faults of an engine on two nodes of the real cluster, twenty of each kind.
 
 A trial that passed is a line of `build/trials-of-nodes.jsonl` and is not run again before that file is
-removed, so the campaign goes on where it was broken off. `HPCBENCH_FULL=1` runs it.
+removed, so the campaign goes on where it was broken off. `HPCBENCH_FULL=1` runs it, two at once by `-n 2`:
+each has its nodes to itself.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ import pytest
 from hpcbench.slurm.nodes import expand_nodes
 from tests.slurm.conftest import MakeDrill
 from tests.slurm.drill import Drill, Run, until
-from tests.slurm.test_several_nodes import ENDED_WITHIN, alive, ranks
+from tests.slurm.test_several_nodes import ended, given_up, ranks
 
 pytestmark = [pytest.mark.slurm, pytest.mark.campaign, pytest.mark.timeout(900)]
 
@@ -48,6 +50,7 @@ class Trial:
         self.number, self.drill, self.calm = number, drill, calm
         self.chance = random.Random(number)
         self.fields: dict[str, Any] = {}
+        self.runs: list[Run] = []
 
     def submit(self, **script: Any) -> Run:
         """Submit the plan with one worker whose engine has two nodes, and with this script."""
@@ -59,7 +62,8 @@ class Trial:
         )
         self.drill.script(**script)
         plan = self.drill.plan(parallelism=1, shard_size=10, stages=["inference"])
-        return self.drill.submit(plan)
+        self.runs.append(self.drill.submit(plan))
+        return self.runs[-1]
 
     def at_work(self, loading: bool) -> tuple[Run, dict[int, int], list[str]]:
         """An experiment with an engine that loads or answers, its processes, and its nodes."""
@@ -88,10 +92,9 @@ def rank_killed(trial: Trial) -> None:
     """SIGKILL for either rank, while the engine loads or answers."""
     loading, rank = trial.chance.random() < 0.3, trial.chance.choice([0, 1])
     run, found, nodes = trial.at_work(loading)
-    before, since = run.answers(), time.monotonic()
+    before = run.answers()
     os.kill(found[rank], signal.SIGKILL)
-    until(lambda: not alive(found), "both ranks to end", timeout=ENDED_WITHIN)
-    trial.fields |= {"rank": rank, "loading": loading, "ended_s": time.monotonic() - since}
+    trial.fields |= {"rank": rank, "loading": loading, "ended_s": ended(found)}
     if loading:  # a model that never loaded is not tried again by itself
         run.wait("failed")
         trial.drill.script(answer_ms=[1, 3])
@@ -105,10 +108,9 @@ def rank_stopped(trial: Trial) -> None:
     """SIGSTOP for either rank of an engine that answers."""
     rank = trial.chance.choice([0, 1])
     run, found, nodes = trial.at_work(loading=False)
-    before, since = run.answers(), time.monotonic()
+    before = run.answers()
     os.kill(found[rank], signal.SIGSTOP)
-    until(lambda: not alive(found), "both ranks to end", timeout=3 * ENDED_WITHIN)
-    trial.fields |= {"rank": rank, "ended_s": time.monotonic() - since}
+    trial.fields |= {"rank": rank, "ended_s": ended(found)}
     trial.to_the_end(run, before)
     (died,) = run.said("engine_died")
     assert died["message"].startswith(f"rank {rank} on {nodes[rank]}: "), died["message"]
@@ -118,10 +120,10 @@ def slurmd_killed(trial: Trial) -> None:
     """SIGKILL for the slurmd of either node."""
     rank = trial.chance.choice([0, 1])
     run, found, nodes = trial.at_work(loading=False)
-    before, since = run.answers(), time.monotonic()
+    before = run.answers()
     with trial.drill.lab.without_slurmd(nodes[rank]):
-        until(lambda: not alive(found), "both ranks to end", timeout=120)
-        trial.fields |= {"rank": rank, "ended_s": time.monotonic() - since}
+        waited = given_up(trial.drill.lab, nodes[rank], found)
+        trial.fields |= {"rank": rank, "given_up_s": waited, "ended_s": ended(found)}
     trial.to_the_end(run, before)
 
 
@@ -157,6 +159,7 @@ FAULTS: tuple[Callable[[Trial], None], ...] = (
 def user(make_drill: MakeDrill) -> Iterator[Drill]:
     """One user for all trials: each has an experiment of its own."""
     one = make_drill()
+    one.at_site(options={"exclusive": True})
     yield one
     one.end()
     shutil.rmtree(one.folder, ignore_errors=True)
@@ -165,12 +168,12 @@ def user(make_drill: MakeDrill) -> Iterator[Drill]:
 @pytest.mark.parametrize("number", [one for one in range(TRIALS) if one not in _passed()])
 def test_a_fault_ends_rightly_and_loses_no_answer(user: Drill, calm: Run, number: int) -> None:
     fault = FAULTS[number % len(FAULTS)]
-    trial = Trial(number, user, calm)
+    trial, since = Trial(number, user, calm), time.monotonic()
     try:
         fault(trial)
     finally:
         user.end()
-        for run in user.known():
+        for run in trial.runs:
             with contextlib.suppress(OSError):
                 run.kill_all()
     commit = subprocess.run(
@@ -182,7 +185,9 @@ def test_a_fault_ends_rightly_and_loses_no_answer(user: Drill, calm: Run, number
     )
     RECORD.parent.mkdir(exist_ok=True)
     with RECORD.open("a") as record:
-        line = {"trial": number, "fault": fault.__name__, "commit": commit.stdout.strip()}
+        line: dict[str, Any] = {"trial": number, "fault": fault.__name__}
+        line |= {"commit": commit.stdout.strip(), "time": f"{datetime.now():%Y-%m-%d %H:%M}"}
+        line |= {"load": os.getloadavg()[0], "took_s": time.monotonic() - since}
         record.write(json.dumps({**line, **trial.fields}) + "\n")
 
 
