@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.lab import Lab
+from tests.cluster.system import environ
 from tests.slurm.drill import Drill, Run, until, whole
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
@@ -236,3 +237,74 @@ def test_a_killed_worker_leaves_nothing_on_the_other_node(drill: Drill, calm: Ru
     run.wait()
     whole(run, calm, [before])
     assert not run.engines()
+
+
+@pytest.mark.campaign
+def test_a_node_that_does_not_join_is_named_and_left_out(drill: Drill, calm: Run) -> None:
+    failing = (
+        '[[ $* == *--nodelist=n2* ]] && { echo "srun: error: launch failed on n2" >&2; exit 1; }'
+    )
+    path = drill.shim("srun", f'{failing}\nPATH=${{PATH#*:}} exec srun "$@"\n')
+    drill.at_site(setup=[f"export PATH={path}"])
+    run = over_two_nodes(drill)
+    run.wait()
+    whole(run, calm)
+    (bad,) = run.said("bad_node")
+    assert bad["node"] == "n2"
+    assert bad["message"].startswith("rank 1 on n2: its job step did not start"), bad["message"]
+    (ready,) = run.said("model_ready")
+    assert ready["nodes"] == ["n1", "n3"]
+
+
+@pytest.mark.campaign
+def test_a_preempted_job_drains_and_goes_on_with_all_its_ranks(drill: Drill, calm: Run) -> None:
+    drill.at_site(partition="low")
+    run = over_two_nodes(drill)
+    found, before = at_work(run), run.answers()
+
+    urgent = drill.slurm(
+        "sbatch", "--parsable", "--partition=high", "--nodelist=n2", "--exclusive",
+        "--job-name=urgent", "--output=/dev/null", "--time=1", "--wrap=sleep 300",
+    ).strip()  # fmt: skip
+    try:
+        until(lambda: run.said("stopped"), "its worker to drain", timeout=120)
+        ended(found)
+        drill.script(answer_ms=[1, 3])
+    finally:
+        drill.slurm("scancel", urgent)
+    run.wait()
+    whole(run, calm, [before])
+    assert run.rounds == 1
+    assert not run.engines() and not run.said("engine_died")
+
+
+@pytest.mark.campaign  # three minutes: Slurm knows no shorter limit
+def test_a_job_at_its_time_limit_drains_with_all_its_ranks(drill: Drill, calm: Run) -> None:
+    drill.at_site(drain_seconds=10)
+    drill.model("scripted", nodes=2, parallel={"tensor": 2})
+    drill.script(answer_ms=[4000, 4000])
+    short = {"cpus": 1, "memory_gb": 1, "time_limit": "00:02:00"}
+    run = drill.submit(drill.plan({"resources": short}, parallelism=1, shard_size=40))
+    found = until(lambda: len(both := ranks(run)) == 2 and both, "both ranks")
+
+    until(lambda: run.said("stopped"), "its worker to be warned", timeout=150)
+    ended(found)
+    before = run.answers()
+    assert 0 < len(before) < 40
+    drill.script(answer_ms=[1, 3])
+    run.wait()
+    whole(run, calm, [before])
+    assert {one["signal"] for one in run.said("draining")} == {"SIGUSR2"}
+    assert not run.engines() and not run.said("engine_died")
+
+
+@pytest.mark.campaign
+def test_all_ranks_run_in_one_image(drill: Drill, calm: Run, image: str) -> None:
+    run = over_two_nodes(drill, image=image)
+    found = at_work(run)
+    images = {environ(pid).get("APPTAINER_CONTAINER") for pid in found.values()}
+    drill.script(answer_ms=[1, 3])
+    run.wait()
+    whole(run, calm)
+    (sif,) = images
+    assert sif is not None and sif.endswith(".sif")
