@@ -313,6 +313,7 @@ def test_weights_that_are_more_than_the_gpus_hold_are_refused() -> None:
         "needs 83.8 GiB of weights on its GPU, but the site profile has GPUs of 40 GiB" in message
     )
     assert found(weights=90e9, gpus=4) == []
+    assert found(weights=90e9, gpus=2, nodes=2) == [], "the memory of all nodes counts"
     ((_, certain),) = found(weights=40e9, engine_options={"gpu-memory-utilization": 0.5})
     assert certain
 

@@ -167,6 +167,15 @@ def test_a_larger_shape_is_larger_and_fits_the_partition(
     assert found.startswith(f"p.yaml:5:12: {reported}"), found
 
 
+def test_an_engine_for_more_nodes_than_the_partition_has_is_refused(files: Files) -> None:
+    files.write("sites/default.yaml", CLUSTER.replace("gpu: {", "gpu: {nodes: 3, "))
+    with_model(files, "engine: vllm\ngpus: 4\nparallel: {tensor: 4, pipeline: 4}\n")
+    (found,) = files.refusal()
+    assert found.startswith(
+        "p.yaml:5:12: partition 'gpu' has 3 nodes, but model 'org/tiny' needs 4"
+    ), found
+
+
 def test_the_definitions_of_these_tests_are_right_by_themselves(files: Files) -> None:
     assert DEFINITIONS
     files.write("sites/default.yaml", CLUSTER)

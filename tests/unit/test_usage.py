@@ -67,6 +67,12 @@ def test_workers_alone_tell_what_was_used_and_what_was_not(tmp_path: Path) -> No
     assert found.month == "1970-01"
 
 
+def test_hours_of_an_engine_on_two_nodes_are_those_of_all_its_gpus(tmp_path: Path) -> None:
+    task = run_task(model={"gpus": 4, "nodes": 2, "parallel": {"tensor": 8}})
+    (row,) = look(plain(tmp_path, task)).hours
+    assert (row.unit, round(row.allocated * 3600)) == ("GPU", 8 * 320)
+
+
 def test_without_gpus_hours_are_of_cpus(tmp_path: Path) -> None:
     task = run_task(model={"gpus": 0}, resources={"cpus": 4})
     (row,) = look(plain(tmp_path, task)).hours

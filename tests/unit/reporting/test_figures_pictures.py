@@ -12,6 +12,7 @@ from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.experiment.view.performance_json import Latency, Speed, Sweep
 from hpcbench.reporting import charts
 from hpcbench.reporting.charts.figure_names import stem
+from hpcbench.reporting.charts.speed import machine
 from hpcbench.reporting.figures import Figure, svg, table
 from hpcbench.reporting.printed_tables import MetricRow
 
@@ -66,6 +67,11 @@ def ringed(figure: Figure) -> set[str]:
 
 
 # --- scores ---------------------------------------------------------------------------------------------
+
+
+def test_the_machine_of_an_engine_on_two_nodes_is_said_with_its_nodes_and_all_gpus() -> None:
+    one = {"gpus": ["NVIDIA H100"] * 16, "nodes_each": 2, "workers": 1}
+    assert machine(speed(1.0, hardware=[one])) == "16 × NVIDIA H100 on 2 nodes"
 
 
 def test_metrics_of_one_run_task_share_its_row_and_coverage_is_reported_once() -> None:
