@@ -215,7 +215,7 @@ def wrapped(engine: str) -> Iterator[list[Way]]:
         ways = []
         for plane in PLANES:
             grpc_socket = str(folder / "g")
-            wrapper = Wrapper(paths, *(["--grpc-socket", grpc_socket] if plane == "grpc" else []))
+            wrapper = Wrapper(paths, *(["--worker-socket", grpc_socket] if plane == "grpc" else []))
             stack.callback(wrapper.close)
 
             async def load(wrapper: Wrapper = wrapper) -> None:
@@ -411,7 +411,7 @@ def starts(rounds: int) -> None:
     for _ in range(rounds):
         for name, times in found.items():
             with tempfile.TemporaryDirectory(prefix="hb") as folder:
-                extra = ["--grpc-socket", f"{folder}/g"] if name == "with gRPC" else []
+                extra = ["--worker-socket", f"{folder}/g"] if name == "with gRPC" else []
                 begin = time.perf_counter()
                 wrapper = Wrapper(Path(folder), *extra)
                 times.append(time.perf_counter() - begin)

@@ -79,7 +79,7 @@ class Unread:
         Malformed: it is no such message.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | bytearray) -> None:
         view, at = memoryview(data), 0
         self.raw: list[memoryview] = []
         """The raw contents of the inputs."""
@@ -234,7 +234,7 @@ def elements_of(raw: bytes | memoryview) -> tuple[memoryview, ...]:
     return tuple(found)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """A number in protobuf's form, and where the next byte is."""
     value = shift = 0
     while at < len(data) and shift < 64:

@@ -224,10 +224,7 @@ class Connection(asyncio.BufferedProtocol, Generic[S]):
         if self._block is not None and kind != CONTINUATION:
             raise ValueError("the other end sent another frame between those of its headers")
         if kind == DATA:
-            self._unacknowledged += len(data)
-            if self._unacknowledged >= _REFILL_BYTES:
-                self.put(frame(WINDOW, self._unacknowledged.to_bytes(4, "big")))
-                self._unacknowledged = 0
+            self._count(len(data))
             self._take_data(now, flags, number, unpadded(flags, data) if flags & PADDED else data)
         elif kind in (HEADERS, CONTINUATION):
             self._take_block(kind, flags, number, data)
@@ -243,6 +240,13 @@ class Connection(asyncio.BufferedProtocol, Generic[S]):
             self._widen(number, int.from_bytes(data, "big") & MOST)
         elif kind == PUSH:
             raise ValueError("the other end pushes, which it must not")
+
+    def _count(self, size: int) -> None:
+        """Data were read: the other end may send as much again."""
+        self._unacknowledged += size
+        if self._unacknowledged >= _REFILL_BYTES:
+            self.put(frame(WINDOW, self._unacknowledged.to_bytes(4, "big")))
+            self._unacknowledged = 0
 
     def _take_block(self, kind: int, flags: int, number: int, data: bytes) -> None:
         """Headers, or a part of them."""

@@ -360,7 +360,7 @@ class EngineProcess:
             self._environment,
             ["python", "-m", "hpcbench.wrapper", "--socket", str(socket)]
             + ["--engine-dir", str(self._folder), "--log", str(self.log)]
-            + (["--grpc-socket", self._grpc_socket] if self._grpc_socket else []),
+            + (["--worker-socket", self._grpc_socket] if self._grpc_socket else []),
             mounts=self._mounts(),
             env={
                 "HF_HUB_OFFLINE": "1",

@@ -18,7 +18,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--grpc-port", type=int, help="TCP port to serve gRPC on, at --host; 0: any free one"
     )
     parser.add_argument(
+        "--worker-socket", type=Path, help="Unix socket to serve gRPC on to the worker's client"
+    )
+    parser.add_argument(
         "--tls-certificate", type=Path, help="PEM file: certificate chain for --grpc-port"
     )
     parser.add_argument("--tls-key", type=Path, help="PEM file: key of --tls-certificate")
@@ -70,7 +73,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.socket is None and args.port is None:
         parser.error("give --socket, --port, or both")
-    sockets = {"--socket": args.socket, "--grpc-socket": args.grpc_socket}
+    sockets = {
+        "--socket": args.socket,
+        "--grpc-socket": args.grpc_socket,
+        "--worker-socket": args.worker_socket,
+    }
     for option, path in sockets.items():
         if path is not None and len(os.fsencode(path)) > SOCKET_BYTES:
             parser.error(f"{option} is longer than {SOCKET_BYTES} bytes: use a shorter path")
@@ -87,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     if not key:
         parser.error("no key: write it as the first line of standard input, or of --key-file")
-    beside = _grpc(parser, args)
+    planes = [plane for plane in (_grpc(parser, args), _worker(parser, args)) if plane]
     if args.web_socket and find_spec("websockets") is None:
         parser.error("--web-socket needs the package websockets: pip install 'websockets>=13'")
     garbage.skip_last_collection()
@@ -105,13 +112,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             if args.port is not None:
                 listeners.append(open_sockets.enter_context(_listen_tcp(args.host, args.port)))
             app = Wrapper(supervisor, key, args.request_limit)
-            plane = beside(app, supervisor) if beside else contextlib.nullcontext()
             asyncio.run(
                 serve(
                     supervisor,
                     app,
                     listeners,
-                    plane,
+                    [plane(app, supervisor) for plane in planes],
                     until_stdin_ends=not args.key_file,
                     web_socket=args.web_socket,
                     request_limit=args.request_limit,
@@ -130,9 +136,29 @@ Plane = contextlib.AbstractAsyncContextManager[None]
 """A server beside HTTP, while it is open."""
 
 
-def _grpc(
-    parser: argparse.ArgumentParser, args: argparse.Namespace
-) -> Callable[[Wrapper, Supervisor], Plane] | None:
+Opens = Callable[[Wrapper, Supervisor], Plane]
+"""Opens a server beside HTTP."""
+
+
+def _worker(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Opens | None:
+    """A function that opens the worker's plane; None: it is not asked for."""
+    if args.worker_socket is None:
+        return None
+    try:
+        from hpcbench.wrapper import grpc_wire
+    except ImportError as error:
+        parser.error(f"--worker-socket needs protobuf: {error}")
+
+    @contextlib.asynccontextmanager
+    async def opened(app: Wrapper, supervisor: Supervisor) -> AsyncIterator[None]:
+        with _listen(args.worker_socket) as listener:
+            async with grpc_wire.serving(app.admits, supervisor, listener, args.request_limit):
+                yield
+
+    return opened
+
+
+def _grpc(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Opens | None:
     """A function that opens the gRPC plane; None: it is not asked for, and its packages are not imported."""
     if args.grpc_socket is None and args.grpc_port is None:
         return None
@@ -208,7 +234,7 @@ async def serve(
     supervisor: Supervisor,
     app: Wrapper,
     listeners: Sequence[socket.socket],
-    beside: Plane,
+    beside: Sequence[Plane],
     *,
     until_stdin_ends: bool,
     web_socket: bool,
@@ -237,7 +263,9 @@ async def serve(
         timeout_graceful_shutdown=2,
     )
     server = _Server(config)
-    async with beside:
+    async with contextlib.AsyncExitStack() as planes:
+        for plane in beside:
+            await planes.enter_async_context(plane)
         serving = asyncio.ensure_future(server.serve(sockets=list(listeners)))
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,6 @@
-"""The data plane over gRPC: `inference.proto` before the same proxy as HTTP.
+"""The data plane over gRPC, for any client of `inference.proto`.
 
-Each request becomes the ASGI request that it would be over HTTP, so limits, counts, the watchdog, masks and
-errors are those of the data plane, and not a second set. Images go to the engine through files in its private
-folder, which hold them until the answer ends; an engine that reads no files gets data URIs, made here.
+The worker's own client has a server of its own, `grpc_wire`, which costs less and takes no others.
 
 Imported only when gRPC is asked for: it needs the extra `grpc`.
 """
@@ -10,22 +8,18 @@ Imported only when gRPC is asked for: it needs the extra `grpc`.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import json
 import logging
 import os
 import ssl
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hpcbench
-from hpcbench.data_uri import PIECE_BYTES, uri_head
 from hpcbench.open_inference import chat
-from hpcbench.open_inference.chat import Chat, Malformed, Reply
 from hpcbench.open_inference.messages import (
     POOL,
     SERVICE,
@@ -41,9 +35,10 @@ from hpcbench.open_inference.messages import (
     ServerReadyResponse,
 )
 from hpcbench.open_inference.without_forks import grpc
-from hpcbench.wrapper.proxy import WRONG_KEY, Admits, Proxy
-from hpcbench.wrapper.request import Exchange, message_of
-from hpcbench.wrapper.supervisor import Route, Supervisor
+from hpcbench.wrapper.grpc_chats import Chats, Pieces, Whole
+from hpcbench.wrapper.proxy import WRONG_KEY, Admits
+from hpcbench.wrapper.request import message_of
+from hpcbench.wrapper.supervisor import Supervisor
 
 GRACE_SECONDS = 2.0
 """Time that open streams have to end after the engine has ended."""
@@ -60,8 +55,6 @@ WINDOW_BYTES = 2**22
 READ_BYTES = 2**20
 """Most that is read of a connection at once: an image in pieces of 8 KiB costs more."""
 
-_PIECES_AT_ONCE = 16  # encoded before other streams have their turn
-_WRITTEN_AT_ONCE = 2**21  # bytes; a larger file is written in a thread
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -128,10 +121,8 @@ async def serving(
             ("grpc.so_reuseport", 0),  # a port that is taken is an error
         ],
     )
-    server.add_generic_rpc_handlers(
-        (Service(supervisor, Proxy(supervisor, 2 * message_limit)).handlers(),)
-    )
-    supervisor.takes_images = True
+    service = Service(supervisor, Chats(supervisor, message_limit))
+    server.add_generic_rpc_handlers((service.handlers(),))
     reflection.enable_server_reflection([SERVICE, reflection.SERVICE_NAME], server, pool=POOL)
     _listen(server, address)
     await server.start()
@@ -208,11 +199,11 @@ class Service:
 
     Args:
         supervisor: holds the engine.
-        proxy: passes requests on to it; its limit must leave room for base64.
+        chats: passes requests on to it.
     """
 
-    def __init__(self, supervisor: Supervisor, proxy: Proxy) -> None:
-        self._supervisor, self._proxy = supervisor, proxy
+    def __init__(self, supervisor: Supervisor, chats: Chats) -> None:
+        self._supervisor, self._chats = supervisor, chats
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """All methods, for a server."""
@@ -248,7 +239,7 @@ class Service:
 
     async def _model_ready(self, ask: Any, context: grpc.aio.ServicerContext) -> Any:
         ready = self._supervisor.route is not None
-        return ModelReadyResponse(ready=ready and ask.name == self._model())
+        return ModelReadyResponse(ready=ready and ask.name == self._chats.model)
 
     async def _metadata(self, ask: Any, context: grpc.aio.ServicerContext) -> Any:
         return ServerMetadataResponse(
@@ -265,13 +256,10 @@ class Service:
         found.outputs.add(name=chat.RESPONSE, datatype="BYTES", shape=[-1])
         return found
 
-    def _model(self) -> Any:
-        return self._supervisor.status()["model_name"]
-
     async def _infer(self, message: bytes, context: grpc.aio.ServicerContext) -> bytes:
         """One request, answered as a whole."""
-        exchange = _Whole()
-        await self._pass_on(exchange, message, context)
+        exchange = Whole()
+        await self._chats.pass_on(exchange, message, _headers(context.invocation_metadata()))
         if exchange.status == 200:
             return exchange.reply.whole(exchange.answer)
         trailing = [("http-status", str(exchange.status)), ("error", _in_ascii(exchange.answer))]
@@ -301,7 +289,8 @@ class Service:
 
         try:
             async for message in messages:
-                passing = self._pass_on(_Pieces(write), message, context)
+                headers = _headers(context.invocation_metadata())
+                passing = self._chats.pass_on(Pieces(write), message, headers)
                 task = asyncio.ensure_future(passing)
                 answering.add(task)
                 task.add_done_callback(answered)
@@ -314,135 +303,6 @@ class Service:
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
-
-    async def _pass_on(
-        self, exchange: _Whole | _Pieces, message: bytes, context: grpc.aio.ServicerContext
-    ) -> None:
-        """One request through the data plane."""
-        images = _Images(self._supervisor.route)
-        try:
-            unread = chat.Unread(message)
-            exchange.reply = Reply(unread.message.model_name, unread.message.id)
-            asked = chat.read_request(unread)
-            if asked.model not in ("", self._model()):
-                return await exchange.refuse(404, "not_found", "there is no model of this name")
-            body = await with_images(asked, images, streams=exchange.streams)
-            await exchange.run(self._proxy, body, _headers(context.invocation_metadata()))
-        except Malformed as error:
-            return await exchange.refuse(400, "bad_request", str(error))
-        finally:
-            images.remove()
-        return None
-
-
-class _Whole(Exchange):
-    """An answer in one message."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reply, self.answer = Reply("", ""), b""
-
-    async def take(self, texts: Sequence[str], *, last: bool) -> None:
-        self.answer = "".join(texts).encode()
-
-    async def fail(self, body: bytes) -> None:
-        self.answer = body
-
-
-class _Pieces(Exchange):
-    """An answer in messages of a stream."""
-
-    streams = True
-
-    def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:
-        super().__init__()
-        self.reply, self._write = Reply("", ""), write
-
-    async def begin(self) -> None:
-        await self._write(self.reply.head(self.status, self.headers))
-
-    async def take(self, texts: Sequence[str], *, last: bool) -> None:
-        await self._write(self.reply.chunks([text.encode() for text in texts], last=last))
-
-    async def fail(self, body: bytes) -> None:
-        text = body.decode(errors="replace")
-        await self._write(self.reply.error(self.status, message_of(body), text, self.headers))
-
-
-class _Images:
-    """The images of one request, as its engine takes them.
-
-    Args:
-        route: the engine; None: there is none.
-    """
-
-    def __init__(self, route: Route | None) -> None:
-        self._folder = route.images if route is not None else None
-        self._files: list[Path] = []
-
-    async def url(self, image: memoryview) -> list[bytes]:
-        """Its address, in pieces: a `file://` URI, or a data URI where there is no folder or no space."""
-        if self._folder is not None:
-            file = self._folder / uuid.uuid4().hex
-            self._files.append(file)
-            with contextlib.suppress(OSError):
-                if len(image) > _WRITTEN_AT_ONCE:
-                    await asyncio.to_thread(file.write_bytes, image)
-                else:
-                    file.write_bytes(image)
-                return [file.as_uri().encode()]
-        return [uri_head(image), *[text async for text in _encoded(image)]]
-
-    def remove(self) -> None:
-        """Remove the files."""
-        for file in self._files:
-            with contextlib.suppress(OSError):
-                file.unlink()
-
-
-async def with_images(asked: Chat, images: _Images, *, streams: bool) -> bytes:
-    """The body that the same request would have over HTTP, with addresses in the places of the images.
-
-    Args:
-        asked: the request.
-        images: gives the addresses.
-        streams: whether its answer may come in pieces.
-
-    Raises:
-        Malformed: it is not JSON, or places and images do not fit each other.
-    """
-    if not asked.images and streams and chat.PLACE.encode() not in asked.body:
-        return asked.body
-    try:
-        data = json.loads(asked.body)
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"the request is not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise Malformed("the request is not a JSON object")
-    if data.get("stream") and not streams:
-        raise Malformed("ModelInfer has no stream: use ModelStreamInfer")
-    mark = uuid.uuid4().hex
-    used = []
-    for holder, key, number in chat.places(data.get("messages")):
-        if number >= len(asked.images):
-            raise Malformed(f"{chat.PLACE}{number} names no image: there are {len(asked.images)}")
-        holder[key] = mark
-        used.append(number)
-    if unused := set(range(len(asked.images))) - set(used):
-        raise Malformed(f"image {min(unused)} has no place {chat.PLACE}{min(unused)} in a message")
-    pieces = iter(json.dumps(data).encode().split(mark.encode()))
-    whole = [next(pieces)]
-    for number, piece in zip(used, pieces, strict=True):
-        whole += [*await images.url(asked.images[number]), piece]
-    return b"".join(whole)
-
-
-async def _encoded(image: memoryview) -> AsyncIterator[bytes]:
-    """Base64, in pieces between which other streams have their turn."""
-    for number, begin in enumerate(range(0, len(image), PIECE_BYTES), 1):
-        yield base64.b64encode(image[begin : begin + PIECE_BYTES])
-        if number % _PIECES_AT_ONCE == 0:
-            await asyncio.sleep(0)
 
 
 def code_of(status: int) -> grpc.StatusCode:
