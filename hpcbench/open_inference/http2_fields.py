@@ -45,7 +45,9 @@ def read(block: bytes) -> dict[str, str]:
         if bits == 5:  # the size of its table
             continue
         if index > _STATIC:
-            raise ValueError("the other end uses a table of headers, which it was asked not to keep")
+            raise ValueError(
+                "the other end uses a table of headers, which it was asked not to keep"
+            )
         known = ":status" if index in _STATUS else ""
         if bits == 7:
             if known:

@@ -108,7 +108,7 @@ class Pieces(Exchange):
 
 
 class _Spares:
-    """Files of answered requests, which are written again: the memory of a new one costs more than its bytes."""
+    """Files of answered requests, to be written again: memory for a new one costs more than its bytes."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None

@@ -144,7 +144,12 @@ class Connection(http2.Connection[_Call]):
     def _begin_to_fill(self) -> None:
         """Let the rest of a frame of data be read into its message, if the message has begun."""
         rest = self._rest
-        if self._block is not None or len(rest) < http2.FRAME.size or rest[3] != http2.DATA or rest[4] & http2.PADDED:
+        if (
+            self._block is not None
+            or len(rest) < http2.FRAME.size
+            or rest[3] != http2.DATA
+            or rest[4] & http2.PADDED
+        ):
             return
         high, low, _, flags, number = http2.FRAME.unpack_from(rest)
         call, left = self._calls.get(number), high << 16 | low

@@ -33,20 +33,23 @@ NO_TIMES = Times(start=0, send=0, headers=None, chunks=(), done=0)
 
 @contextlib.asynccontextmanager
 async def asking(
-    script: Script | None = None, key: str = KEY
+    script: Script | None = None, key: str = KEY, *, library: bool = False
 ) -> AsyncIterator[tuple[Client, Server, Plane]]:
-    """A client that speaks gRPC to a plane before a scripted engine."""
+    """A client that speaks gRPC to a plane before a scripted engine; `library`: to that of gRPC's library."""
     async with scripted(script) as (plane, engine):
         # the control plane is not used: its socket is the engine's
         socket = str(plane.engine_socket)
-        async with Client(socket, key, "tiny", grpc_socket=str(plane.socket)) as client:
+        grpc_socket = str(plane.socket if library else plane.worker_socket)
+        async with Client(socket, key, "tiny", grpc_socket=grpc_socket) as client:
             client.protocol = "grpc"
             yield client, engine, plane
 
 
-async def answered(protocol: Protocol, script: Script, *images: Image) -> Response | str:
+async def answered(
+    protocol: Protocol, script: Script, *images: Image, library: bool = False
+) -> Response | str:
     """The record of a request, or the error that ends the run task's work."""
-    async with asking(script) as (client, _, _):
+    async with asking(script, library=library) as (client, _, _):
         client.protocol = protocol
         try:
             return await client.ask(request("s1", *images))
@@ -58,9 +61,10 @@ async def answered(protocol: Protocol, script: Script, *images: Image) -> Respon
 def test_the_record_is_that_of_http(act: str) -> None:
     async def journey() -> None:
         found = []
-        for protocol in ("http", "grpc"):
+        for protocol, library in (("http", False), ("grpc", False), ("grpc", True)):
             script = Script(plan=[act] * 3, thoughts=("hm",))
-            one = await answered(protocol, script, b"\x89PNG\r\n\x1a\n a page")  # type: ignore[arg-type]
+            page = b"\x89PNG\r\n\x1a\n a page"
+            one = await answered(protocol, script, page, library=library)  # type: ignore[arg-type]
             if isinstance(one, Response):
                 texts = len(one.times.chunks), len(one.times.empty), one.times.tokens
                 one = replace(one, times=NO_TIMES), texts  # type: ignore[assignment]
@@ -68,7 +72,7 @@ def test_the_record_is_that_of_http(act: str) -> None:
         if act in ("cut", "drop", "no_model"):  # the wrapper has its own words
             found = [one if isinstance(one, str) else replace(one[0], error="") for one in found]
             found = [one[:30] if isinstance(one, str) else one for one in found]
-        assert found[0] == found[1]
+        assert found[0] == found[1] == found[2]
 
     run(journey())
 
@@ -140,7 +144,7 @@ def test_a_message_over_the_limit_is_invalid() -> None:
     async def journey() -> None:
         async with asking() as (client, engine, _):
             response = await client.ask(request("s1", os.urandom(2**20)))
-            assert response.outcome == "invalid" and "larger than max" in (response.error or "")
+            assert response.outcome == "invalid" and "larger than 1048576" in (response.error or "")
             assert engine.seen == []
 
     run(journey())

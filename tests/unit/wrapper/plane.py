@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import aiohttp
 
-from hpcbench.wrapper import grpc_server
+from hpcbench.wrapper import grpc_server, grpc_wire
+from hpcbench.wrapper.__main__ import _listen
 from hpcbench.wrapper.app import Wrapper
 from hpcbench.wrapper.bodies import Bodies
 from hpcbench.wrapper.masking import Mask
@@ -33,6 +34,8 @@ class Plane:
 
     def __init__(self, folder: Path, supervisor: Supervisor, engine: Path) -> None:
         self.socket, self.supervisor, self.engine_socket = folder / "g", supervisor, engine
+        self.worker_socket = folder / "w"
+        """Of the server for the worker's own client."""
 
 
 @contextlib.asynccontextmanager
@@ -56,8 +59,12 @@ async def before(
             supervisor._ask = Load(engine="scripted", model_path="/w", model_name=model)
             where = grpc_server.Address(**{"socket": folder / "g", **address})
             admits = Wrapper(supervisor, KEY).admits
-            async with grpc_server.serving(admits, supervisor, where, limit):
-                yield Plane(folder, supervisor, engine)
+            with _listen(folder / "w") as listener:
+                async with (
+                    grpc_server.serving(admits, supervisor, where, limit),
+                    grpc_wire.serving(admits, supervisor, listener, limit),
+                ):
+                    yield Plane(folder, supervisor, engine)
 
 
 @contextlib.asynccontextmanager

@@ -219,12 +219,43 @@ def test_an_engine_that_reads_files_gets_each_image_in_one_until_its_answer_ends
             assert [file.read_bytes() for file in files] == list(images)
             assert {file.parent for file in files} == {tmp_path}
             await asking
-            assert list(tmp_path.iterdir()) == []
+            assert not any(file.exists() for file in files)
             # where no file can be written, a data URI goes
             one.supervisor.route = replace(one.supervisor.route, images=tmp_path / "gone")  # type: ignore[type-var]
             await one.stream(asked(*images))
             hashes = [hashlib.sha256(image).hexdigest() for image in images]
             assert image_hashes(one.engine.seen[1]["raw"]) == hashes
+
+    run(journey())
+
+
+def test_a_file_is_written_again_once_its_image_was_answered(tmp_path: Path) -> None:
+    async def journey() -> None:
+        async with plane(Script(gap=0.02), images=tmp_path) as one:
+            told: list[Path] = []
+            for image in (os.urandom(9000), os.urandom(500), os.urandom(20_000)):
+                asking = asyncio.ensure_future(one.stream(asked(image)))
+                while len(one.engine.seen) == len(told):
+                    await asyncio.sleep(0.005)
+                content = json.loads(one.engine.seen[-1]["raw"])["messages"][0]["content"]
+                told.append(Path(content[0]["image_url"]["url"].removeprefix("file://")))
+                assert told[-1].read_bytes() == image
+                places = {told[-1].stat().st_ino}
+                await asking
+                # the one file that there is has a name that nobody was told
+                [kept] = tmp_path.iterdir()
+                assert {kept.stat().st_ino} == places and kept not in told
+            assert len(set(told)) == 3
+
+    run(journey())
+
+
+@pytest.mark.parametrize("act", ["cut", "status:500"])
+def test_a_file_that_the_engine_may_still_read_is_not(act: str, tmp_path: Path) -> None:
+    async def journey() -> None:
+        async with plane(Script(plan=[act]), images=tmp_path) as one:
+            await one.stream(asked(b"a page"))
+            assert list(tmp_path.iterdir()) == []
 
     run(journey())
 
