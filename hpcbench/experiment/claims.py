@@ -347,7 +347,7 @@ def shard_states(
     return [
         _state(folders[shard.run_task], shard, attempts[shard.run_task].get(shard.index, ()), ends)
         for shard in experiment.work.shards_of(tuple(run_tasks))
-        if not left_out or shard.id not in left_out
+        if shard.id not in left_out
     ]
 
 
