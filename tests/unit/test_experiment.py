@@ -403,6 +403,28 @@ def test_an_attempt_counts_as_failed_once_it_failed_or_another_was_opened_after_
     first.abandon()
 
 
+def test_an_answer_that_a_release_withdrew_is_asked_again_and_the_others_are_not(
+    tmp_path: Path,
+) -> None:
+    here = fresh(tmp_path)
+    first = taken(here)
+    for name in ("s0", "s1"):
+        first.record(small.response(name, "x"))
+    first.end("done")
+    release(here, state(here), "again", reopen=True, withdrawn=["s0"], answered=1)
+    second = taken(here)
+    assert (second.attempt, second.answered) == (3, {"s1"})
+    second.record(small.response("s0", "y"))
+    second.end("drained")
+    assert taken(here).answered == {"s0", "s1"}
+
+
+def test_shards_that_are_skipped_have_no_state(tmp_path: Path) -> None:
+    here = small.experiment(tmp_path, [small.record(number) for number in range(8)])
+    ids = [one.shard.id for one in shard_states(here, ["rt"])]
+    assert [one.shard.id for one in shard_states(here, ["rt"], skip=ids[:1])] == ids[1:]
+
+
 def test_the_digest_of_answers_changes_with_every_byte_and_every_withdrawn_answer(
     tmp_path: Path,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -62,6 +63,19 @@ def test_a_builder_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_build_that_makes_nothing_is_a_fault(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         make_once(tmp_path / "image.sif", lambda place: None)
+
+
+def test_a_process_that_waits_names_the_holder_and_the_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    target, looks = tmp_path / "image.sif", itertools.count(1)
+    lock = lock_of(target, os.getpid(), time=time.time() - 600)
+    monkeypatch.setattr(time, "sleep", lambda seconds: target.touch() if next(looks) == 3 else None)
+    assert not make_once(target, lambda place: None)
+    assert caplog.messages == [
+        f"waiting for image.sif: process {os.getpid()} on {socket.gethostname()} has been creating it "
+        f"for 10 min (if that process no longer runs, remove {lock})"
+    ]
 
 
 def test_a_lock_that_shows_beats_is_respected_however_old(
@@ -305,13 +319,18 @@ def test_a_process_in_a_container_of_the_same_host_name_is_not_taken_for_dead(
     assert time.monotonic() - started >= 1.0
 
 
+@pytest.mark.parametrize("elsewhere", [True, False])
 def test_a_lock_that_shows_no_beat_for_long_is_abandoned_wherever_it_was_made(
-    tmp_path: Path,
+    tmp_path: Path, elsewhere: bool
 ) -> None:
-    lock = lock_of(tmp_path / "target", os.getpid(), space="another-boot-4026532999")
+    """A process of ours that is seen to exist may be spared."""
+    space = {"space": "another-boot-4026532999"} if elsewhere else {}
+    lock = lock_of(tmp_path / "target", os.getpid(), **space)
+    assert not lease.abandoned(lock)
     long_ago = time.time() - 2 * lease.ABANDONED_SECONDS
     os.utime(lock, (long_ago, long_ago))
     assert lease.abandoned(lock)
+    assert lease.abandoned(lock, spare_suspended=True) is elsewhere
 
 
 @pytest.mark.parametrize("wrong_by", [-3600, 3600])
@@ -341,7 +360,8 @@ def test_a_lock_says_in_which_space_its_process_is_one(tmp_path: Path) -> None:
     assert lease.is_dead(holder, now) is False
     assert lease.is_dead({**holder, "pid": ended_pid()}, now) is True
     assert lease.is_dead({**holder, "pid": ended_pid(), "space": "another"}, now) is None
-    assert lease.is_dead({**holder, "pid": ended_pid(), "host": "another"}, now) is None
+    for host in ("!", "~"):  # before ours and after it in order
+        assert lease.is_dead({**holder, "pid": ended_pid(), "host": host}, now) is None
 
 
 def left_by(folder: Path, pid: int, space: str) -> Path:
@@ -379,6 +399,8 @@ def test_another_machine_of_the_same_name_is_no_earlier_start_of_this_one(
     space = f"another-boot-{lease.FIRST_SPACE}"
     lock = lock_of(tmp_path / "target", os.getpid(), space=space, time=1.0)
     assert not lease.abandoned(lock)
+    container = {"host": socket.gethostname(), "space": f"boot-before-{int(lease.FIRST_SPACE) + 1}"}
+    assert lease.is_dead(container, 1.0) is None, "a container's boot is not ours to tell"
     lock.unlink()
     left = left_by(tmp_path, os.getpid(), space)
     inode = (left / "pack").stat().st_ino

@@ -147,6 +147,11 @@ def test_a_model_whose_load_is_unknown_is_expected_to_load_at_once() -> None:
     assert one.next(None, seconds_left=90) is not None
 
 
+def test_of_other_models_the_one_with_most_work_is_loaded() -> None:
+    one = board(Memory(), [cut("a", 2), cut("b", 4), cut("c", 3)])
+    assert [take(one, "m-x").model for _ in range(3)] == ["m-b", "m-b", "m-c"]
+
+
 def test_work_without_a_worker_is_always_worth_a_load() -> None:
     one = board(Memory(), [cut("b", 1, seconds=1.0)], load_seconds={"m-b": 1000.0}, workers=2)
     assert isinstance(one.next("m-a"), Candidate)
