@@ -7,7 +7,7 @@ from pathlib import Path
 from hpcbench.experiment.claim_store import ClaimStore
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.event_log import EventLog
-from tests.unit.small import experiment, record
+from tests.unit.small import experiment, record, write_attempt
 
 
 def test_what_earlier_runs_of_a_worker_claimed_is_known_from_their_events(tmp_path: Path) -> None:
@@ -34,6 +34,20 @@ def test_a_second_claim_of_an_attempt_misses_and_leaves_nothing(tmp_path: Path) 
     assert sorted(here.shards_dir("rt").iterdir()) == before
     assert list(second.claimed("rt")) == [0]
     taken.abandon()
+
+
+def test_answers_of_earlier_experiments_are_a_claim_if_they_are_all_or_a_worker_followed(
+    tmp_path: Path,
+) -> None:
+    here = experiment(tmp_path, [record(number) for number in range(16)])
+    for index, attempt, end in (
+        (0, 0, "done"),
+        (1, 0, "released"),
+        (2, 0, "released"),
+        (2, 1, "done"),
+    ):
+        write_attempt(here, index, attempt, [], end)
+    assert sorted(ClaimStore(here, "g0", Owner("1_0", 0, "host", 1)).claimed("rt")) == [0, 2]
 
 
 def test_the_attempt_that_is_claimed_is_the_one_that_was_asked_for(tmp_path: Path) -> None:

@@ -136,8 +136,10 @@ def test_while_one_removes_a_dead_lock_others_leave_it_alone(tmp_path: Path) -> 
     lock = lock_of(tmp_path / "target", ended_pid(), token="dead")
     right = tmp_path / f"tmp-dead-{lock.name}"
     right.write_text(json.dumps(lease.this_process()) + "\n")
-    with lease.alone(lock) as mine:
+    started = time.monotonic()
+    with lease.alone(lock, patience=0.3) as mine:
         assert not mine
+    assert time.monotonic() - started >= 0.3
     lock_of(right.with_suffix(""), ended_pid())  # it was killed at it
     with lease.alone(lock) as mine:
         assert mine
