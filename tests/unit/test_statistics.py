@@ -351,6 +351,13 @@ def test_clusters_of_one_rate_have_no_residual_whatever_their_rounding() -> None
     assert (rounded.low, rounded.high) == pytest.approx((exact.low / 5, exact.high / 5), rel=1e-8)
 
 
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 1)])
+def test_clusters_of_unequal_sizes_are_not_counted_as_right_or_wrong(sizes: tuple) -> None:
+    under = numpy.repeat(sizes, 5).astype(float)
+    assert limits(numpy.repeat([0.0, 1.0], 5), under, (0, 1), 0.95).method == BAYESIAN
+    assert limits(numpy.repeat([0.0, 1.0], 5), numpy.ones(10), (0, 1), 0.95).method == EXACT
+
+
 def test_limits_follow_the_unit_of_the_denominator() -> None:
     chance = numpy.random.default_rng(3)
     over, under = chance.random(30), chance.integers(1, 9, 30).astype(float)

@@ -115,6 +115,16 @@ def test_order_of_samples_and_names_of_documents_change_nothing(seed: int) -> No
             assert mine == theirs if mine is None else mine == pytest.approx(theirs, abs=1e-9)
 
 
+@settings(max_examples=20, deadline=None)
+@given(seed=some.integers(0, 2**32 - 1))
+def test_the_share_of_wrong_answers_has_the_mirrored_interval(seed: int) -> None:
+    verdicts, human, documents = judged(np.random.default_rng(seed), 12, 3, labels=24)
+    for one in (corrected_share, prediction_powered):
+        found, mirrored = one(verdicts, human, documents), one(1 - verdicts, 1 - human, documents)
+        if found.low is not None:
+            assert (1 - mirrored.high, 1 - mirrored.low) == pytest.approx((found.low, found.high))
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=some.integers(0, 2**32 - 1), share=some.floats(0, 1), labels=some.integers(2, 36))
 def test_estimates_and_ends_stay_between_0_and_1(seed: int, share: float, labels: int) -> None:

@@ -11,6 +11,7 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 
 from hpcbench.statistics import (
     compare,
@@ -212,6 +213,10 @@ def test_a_corpus_metric_is_compared_by_its_own_function() -> None:
     found = compare(baseline, candidate, combine=combine)
     assert found.verdict == "better"
     assert found.baseline == pytest.approx(0.5, abs=0.03)
+    mirrored = compare(candidate, baseline, combine=combine).interval
+    assert (-mirrored.high, -mirrored.low) == pytest.approx(
+        (found.interval.low, found.interval.high)
+    )
     own = numpy.zeros(60), numpy.full(60, numpy.nan)
     reported = compare(baseline, candidate, combine=combine, values=own)
     assert (reported.wins, reported.losses, reported.ties) == (0, 0, 60), (
@@ -297,6 +302,22 @@ def test_a_difference_that_is_found_takes_eight_documents_that_change() -> None:
         for _ in range(200)
     )
     assert 0.7 <= seen / 200 <= 0.9
+
+
+@pytest.mark.parametrize(("changed", "factor"), [(12, 1.0), (8, 1.0), (5, math.sqrt(8 / 5))])
+def test_what_is_found_is_as_many_errors_as_t_and_the_power_need(
+    changed: int, factor: float
+) -> None:
+    candidate = numpy.where(numpy.arange(12) < changed, numpy.arange(1, 13) / 20, 0)
+    found = compare(numpy.zeros(12), candidate, bounds=(0, 1))
+    errors = stdtrit(11, 0.975) + stdtrit(11, 0.8)
+    assert found.detectable == pytest.approx(errors * found.interval.error * factor)
+
+
+def test_where_many_documents_differ_the_number_needed_is_that_of_the_normal_distribution() -> None:
+    found = compare(numpy.full(400, 0.5), numpy.tile([0.2, 0.8], 200), bounds=(0, 1))
+    needed = ((1.959964 + 0.841621) * 0.3 / 0.01) ** 2
+    assert documents_needed(found, 0.01) == pytest.approx(needed, rel=0.02)
 
 
 @pytest.mark.parametrize(("margin", "needed"), [(0.02, 190), (0.01, 370), (0.1, 37)])
