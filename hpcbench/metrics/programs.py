@@ -125,13 +125,13 @@ class _Child:
         return self._pipe
 
     def read(self) -> bool:
-        """Read what it has written since; False: it ended."""
+        """Read its next piece; False: it ended."""
         piece = os.read(self._pipe, 2**16)
         self._said += piece
         return bool(piece)
 
     def result(self) -> Any:
-        """What the function returned, or why it did not."""
+        """The function's result, or the reason why there is none."""
         if not self._said:
             ended = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
             assert ended is not None  # noqa: S101 - for the type: without WNOHANG there is one
@@ -199,7 +199,7 @@ class FunctionMetric(PublishersMetric):
 
     @abstractmethod
     def compute(self, prediction: str, references: Sequence[Any]) -> Any:
-        """What the function gives for one sample, of JSON's types.
+        """The function's result for one sample, of JSON's types.
 
         Raises:
             ValueError: the reference is not of its form.
