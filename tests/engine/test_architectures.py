@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -96,3 +97,11 @@ def test_families_are_those_of_shipped_models() -> None:
         model.name for model in shipped()
     }
     assert len({model for name in names() for model in definitions(name)}) >= 60
+
+
+def test_the_table_of_the_docs_has_each_architecture_with_its_definitions() -> None:
+    page = (contract.ROOT / "docs/engines.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| \d+ \| (.*) \|$", page, re.MULTILINE))
+    assert {name: rows.get(name) for name in names()} == {
+        name: ", ".join(definitions(name)) or "–" for name in names()
+    }
