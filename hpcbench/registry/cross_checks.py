@@ -69,6 +69,8 @@ class Checks:
         self.models = ModelChecks(self.plugins, self.found)
         self.prompts = PromptChecks(catalog, self.plugins, self.found)
         self.agents = AgentChecks(self.plugins, self.models, self.found)
+        self.rated: set[str] = set()
+        """Run tasks of the plan whose answers a judge rates."""
 
     def definition(self, definition: Definition, source: Source, loc: Loc = ()) -> None:
         """A definition by itself: its plugin, options, package, secrets, and the requirements of prod.
@@ -398,9 +400,12 @@ class Checks:
         self, task: RunTask, dataset: Dataset, source: Source, where: Where
     ) -> None:
         """Names in `where` and `sample` against the fields and metadata of the dataset's definition."""
-        if dataset.scored_here == "nothing":
+        if dataset.scored_here == "nothing" and task.judge is None and task.name not in self.rated:
             what = f"no metric of hpcbench scores dataset '{dataset.name}': {dataset.scorer} does"
-            remedy = "with a metric of your own, lay an overlay with `scored_here: parts` over it"
+            remedy = (
+                "add a run task with `judge: {of: " + task.name + "}`; with a metric of your own, "
+                "lay an overlay with `scored_here: parts` over it"
+            )
             self.found.say(source, where("dataset"), what, remedy)
         known = {*dataset.fields, *dataset.group_by, "id", "document"}
         remedy = "list it under the dataset's `fields` or `group_by`"

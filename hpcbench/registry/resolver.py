@@ -85,6 +85,8 @@ class Resolver(Lookup):
         self.scoring = self.scoring_image(plan.evaluation.image, source, ("evaluation", "image"))
         plan = plan.model_copy(update={"evaluation": Evaluation(image=self.scoring)})
         whole = judging.in_order(list(self._written(plan, source)))
+        judges = [one.task.judge for one in whole if one.task.judge is not None]
+        self.checks.rated = {name for judge in judges for name in judge.judged}
         self.problems += circles(whole)
         by_name = {
             entry.task.name: list(expanded(limited(entry, plan.limit), plan.load))

@@ -107,7 +107,7 @@ class Dataset(Definition):
     scored_here: Literal["all", "parts", "nothing"] = "parts"
     """How much of the official score metrics give, where there is a `scorer`: `all`, by the program itself in
     an image; `parts` of it; or `nothing`: hpcbench refuses such run tasks, since their numbers would mean
-    nothing."""
+    nothing, unless a judge of the plan rates their answers."""
     read: tuple[str, ...] = ()
     """Sources that this definition was written from, each with its revision."""
     unread: tuple[str, ...] = ()

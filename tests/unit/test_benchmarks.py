@@ -256,6 +256,23 @@ def test_a_run_task_of_a_dataset_that_nothing_here_scores_is_refused(
     (said,) = capsys.readouterr().err.splitlines()
     assert "plan.yaml:3:" in said
     assert "no metric of hpcbench scores dataset 'charxiv_reasoning': a judge" in said
+    assert "add a run task with `judge: {of: t}`" in said
+
+
+@pytest.mark.parametrize(
+    "name", ["charxiv_reasoning", "charxiv_descriptive", "chartmuseum", "ocr_reasoning"]
+)
+def test_a_benchmark_that_its_publisher_lets_a_model_judge_is_run_with_a_judge(
+    name: str, tmp_path: Path, catalog: Catalog
+) -> None:
+    assert "a judge" in catalog.get(Dataset, name).scorer
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        f"name: one\nrun_tasks:\n"
+        f"  - {{name: t, ml_task: vqa, model: tiny-vlm, dataset: {name}, prompt: vqa_plain}}\n"
+        f"  - {{name: j, ml_task: judge_binary, model: tiny-vlm, dataset: {name}, judge: {{of: t}}}}\n"
+    )
+    assert main(["validate", str(plan)]) == 0
 
 
 def test_a_name_that_is_not_there_is_refused_at_its_place(
