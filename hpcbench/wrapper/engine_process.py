@@ -178,8 +178,8 @@ class Child:
         """Whether a process of it is stopped, as by SIGSTOP."""
         return any(process_tree.state(pid) == "T" for pid in self.members())
 
-    async def exited(self, when: str, since: float = 0.0) -> EngineFailed:
-        """The failure after an unrequested end; `since`: see `failure`."""
+    async def exited(self, when: str, since: float = 0.0, *, follows: bool = False) -> EngineFailed:
+        """The failure after an unrequested end; `since` and `follows`: see `failure`."""
         code = self._process.returncode
         if code is not None and code < 0:
             known = {one.value: one.name for one in signal.Signals}
@@ -190,9 +190,12 @@ class Child:
                 f"engine was ended by {name}{hint} {when}",
                 signal_name=name,
                 since=since,
+                follows=follows,
             )
         how = f"engine ended with exit code {code} {when}"
-        return await self.failure("engine_exited", how, exit_code=code, since=since)
+        return await self.failure(
+            "engine_exited", how, exit_code=code, since=since, follows=follows
+        )
 
     async def complaint(self) -> EngineFailed | None:
         """An error that it has written lately, although it lives; None: none that is its own."""
@@ -212,6 +215,7 @@ class Child:
         exit_code: int | None = None,
         signal_name: str | None = None,
         since: float = 0.0,
+        follows: bool = False,
     ) -> EngineFailed:
         """A failure of this engine, with the explanation from its log.
 
@@ -222,6 +226,7 @@ class Child:
             exit_code: its exit code, if it ended by itself.
             signal_name: the signal that ended it.
             since: only log lines from this time of the monotonic clock on may explain the cause.
+            follows: whether it is a further rank, whose own error comes before that of a lost connection.
         """
         await self._log.settle()
         lines, recent = self._log.tail(), self._log.tail(since)
@@ -229,6 +234,8 @@ class Child:
         said = found.line if found else None
         if kind == "engine_exited":
             said = said or exit_causes.telling(recent)
+            if follows and said and exit_causes.LEFT.search(said):
+                said = exit_causes.first_error(self._log.tail(time.monotonic() - RECENT)) or said
             lately = f" in its last {RECENT:.0f} s" if lines else ""
             how += f": {said}" if said else f"; it wrote nothing{lately}"
         elif said:

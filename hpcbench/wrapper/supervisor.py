@@ -447,7 +447,7 @@ class Supervisor:
         while True:
             await asyncio.wait({child.ended}, timeout=self.look_seconds)
             if child.ended.done():
-                return await child.exited("as a further rank")
+                return await child.exited("as a further rank", follows=True)
             if stops.look():
                 return await child.failure("stopped", _STOPPED, "stalled")
 

@@ -195,12 +195,18 @@ async def any_fault(nodes: Nodes, seed: int) -> None:
     assert not nodes.trial.engines() and not nodes.steps()
 
 
-def test_a_rank_with_an_error_in_its_log_is_named_although_another_one_ended(nodes: Nodes) -> None:
-    asyncio.run(an_error_of_a_further_rank(nodes))
+@pytest.mark.parametrize(
+    ("stays", "how"),
+    [(True, "reported"), (False, "ended with exit code 1 as a further rank:")],
+)
+def test_a_rank_with_an_error_in_its_log_is_named_although_another_one_ended_first(
+    nodes: Nodes, stays: bool, how: str
+) -> None:
+    asyncio.run(an_error_of_a_further_rank(nodes, stays, how))
 
 
-async def an_error_of_a_further_rank(nodes: Nodes) -> None:
-    nodes.bench.script(answer_ms=[1, 3], rank_errors=[question(2)])
+async def an_error_of_a_further_rank(nodes: Nodes, stays: bool, how: str) -> None:
+    nodes.bench.script(answer_ms=[1, 3], rank_errors=[question(2)], rank_stays=stays)
     async with nodes.engine() as engine:
         await nodes.load(engine)
         since = time.monotonic()
@@ -208,9 +214,7 @@ async def an_error_of_a_further_rank(nodes: Nodes) -> None:
             await answer(engine, 2)
         blamed = await engine.blamed()
         assert time.monotonic() - since < 20
-    assert str(blamed) == (
-        f"rank 1 on two: engine reported AssertionError: no place for {question(2)}"
-    )
+    assert str(blamed) == f"rank 1 on two: engine {how} AssertionError: no place for {question(2)}"
     assert not nodes.trial.engines() and not nodes.steps()
 
 

@@ -13,6 +13,7 @@ runs. Words it knows:
     late_rank_ms (a further rank comes so late), lost_ranks (so many loads: the last rank ends while loading),
     ports_taken (so many loads find their port taken)
     rank_errors (questions at which the last rank writes an error and lives on: the first one ends by it)
+    rank_stays (whether a further rank lives on when the first one is gone)
     die_every, deaths (it ends after so many requests, so many times; -1: always), last_words
 
 What it was asked lies in `asked.log` beside the script, a line a question; how often it was started and died
@@ -155,6 +156,8 @@ class Server:
                 writer.write(b"?\n")
             else:
                 writer.write(right_answer(question).encode() + b"\n")
+        if self.script.get("rank_stays"):
+            await asyncio.Event().wait()
         self._end("RuntimeError: Connection closed by peer")
 
     async def _right_answer(self, question: str) -> str:
