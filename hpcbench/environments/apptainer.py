@@ -30,7 +30,7 @@ PASSED = (
     "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS",
     "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK", "SLURM_JOB_ID", "SLURM_GPUS_ON_NODE",
 )  # fmt: skip
-"""The only variables of the host that a container sees."""
+"""The only variables of the host that a container sees, beside those of `inside.FABRIC`."""
 
 GPU_OPTION = {"nvidia": "--nv", "amd": "--rocm"}
 

@@ -30,7 +30,8 @@ PASSED = (
     "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS", "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK",
     "SLURM_JOB_ID", "SLURM_GPUS_ON_NODE",
 )  # fmt: skip
-"""The only variables of the job that a container sees; in the container NVIDIA devices count from 0."""
+"""The only variables of the job that a container sees, beside those of `inside.FABRIC`; in the container
+NVIDIA devices count from 0."""
 
 RUNNER = (sys.executable, "-m", "hpcbench.environments.docker_run")
 

@@ -13,6 +13,9 @@ from hpcbench.plugins import Environment
 PACKAGES = "/opt/hpcbench/packages"
 """Folder of the packages mounted just in time in a container."""
 
+FABRIC = ("NCCL_", "RCCL_", "GLOO_", "UCX_", "FI_")
+"""Beginnings of variables about the nodes' network, which a site sets by its `env`, modules or `setup`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bind:
@@ -68,7 +71,11 @@ def variables(
     environment: Environment, env: Mapping[str, str], passed: Sequence[str]
 ) -> dict[str, str]:
     """The variables of a program: the visible ones of the job, its own, the path of its packages."""
-    inside = {name: os.environ[name] for name in passed if name in os.environ}
+    inside = {
+        name: value
+        for name, value in os.environ.items()
+        if name in passed or name.startswith(FABRIC)
+    }
     inside |= {"PYTHONDONTWRITEBYTECODE": "1", **env}
     if environment.packages is not None:
         image = environment.details.get("pythonpath")

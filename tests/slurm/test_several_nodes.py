@@ -299,10 +299,14 @@ def test_a_job_at_its_time_limit_drains_with_all_its_ranks(drill: Drill, calm: R
 
 
 @pytest.mark.campaign
-def test_all_ranks_run_in_one_image(drill: Drill, calm: Run, image: str) -> None:
+def test_all_ranks_run_in_one_image_with_the_sites_settings_of_its_network(
+    drill: Drill, calm: Run, image: str
+) -> None:
+    drill.at_site(setup=["export NCCL_IB_HCA=mlx5_0"])
     run = over_two_nodes(drill, image=image)
     found = at_work(run)
     images = {environ(pid).get("APPTAINER_CONTAINER") for pid in found.values()}
+    assert {environ(pid).get("NCCL_IB_HCA") for pid in found.values()} == {"mlx5_0"}
     drill.script(answer_ms=[1, 3])
     run.wait()
     whole(run, calm)

@@ -46,6 +46,18 @@ def test_each_program_is_spoken_to_in_its_own_words(
     assert ("--no-eval" in command.argv) == no_eval
 
 
+def test_settings_of_the_nodes_network_reach_the_engine_and_others_of_the_job_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_IB_HCA", "mlx5_0")
+    monkeypatch.setenv("FI_PROVIDER", "cxi")
+    monkeypatch.setenv("FIRST", "mine")
+    inside = wrapped(tmp_path).env
+    assert inside["APPTAINERENV_NCCL_IB_HCA"] == "mlx5_0"
+    assert inside["APPTAINERENV_FI_PROVIDER"] == "cxi"
+    assert "APPTAINERENV_FIRST" not in inside
+
+
 def test_gpus_of_amd_and_no_network_are_asked_for(tmp_path: Path) -> None:
     words = " ".join(wrapped(tmp_path, gpu_maker="amd", network="none").argv)
     assert "--rocm" in words and "--nv" not in words
