@@ -67,9 +67,17 @@ class Serving:
         try:
             loaded = await self._load(model)
         except (LoadFailed, EngineGone) as error:
+            if isinstance(error, LoadFailed) and error.node and error.kind in NOT_JOINED:
+                # No fault of the model: a later job loads it on other nodes.
+                self._given_up.add(model.name)
+                self._bad_node(error.node, error.message)
+                return False
             cause = (error.cause if isinstance(error, LoadFailed) else None) or "unknown"
             self._give_up(model, explained(error, wrapper.log), cause)
-            self._load_failed(error)
+            self._failed_loads += 1
+            if self._failed_loads >= LOAD_FAILURES:
+                what = f"{self._failed_loads} loads in a row failed on {self._node}"
+                self._bad_node(self._node, what)
             return False
         if loaded is None:
             return False
@@ -123,20 +131,10 @@ class Serving:
             "model_failed", sync=True, model=model.name, message=message, log=log, cause=cause
         )
 
-    def _load_failed(self, error: LoadFailed | EngineGone) -> None:
-        """Count a failed load; after several in a row the node is at fault: leave the work to others.
-
-        A further node that did not join is at fault at once.
-        """
-        self._failed_loads += 1
-        if isinstance(error, LoadFailed) and error.node and error.kind in NOT_JOINED:
-            self._news.write("bad_node", sync=True, node=error.node, message=error.message)
-            self._drain("bad node")
-            return
-        if self._failed_loads >= LOAD_FAILURES:
-            what = f"{self._failed_loads} loads in a row failed on {self._node}"
-            self._news.write("bad_node", sync=True, node=self._node, message=what)
-            self._drain("bad node")
+    def _bad_node(self, node: str, message: str) -> None:
+        """Leave the work to jobs that avoid this node."""
+        self._news.write("bad_node", sync=True, node=node, message=message)
+        self._drain("bad node")
 
 
 async def load_engine(
