@@ -85,11 +85,11 @@ class User:
         # Tests beside this one may have stopped slurmctld: it comes back.
         until(lambda: self.hpcbench("init").returncode == 0, 180, "a cluster to look at", every=2)
 
-    def at_site(self, **container: object) -> None:
-        """Set `container` fields of her site profile."""
+    def at_site(self, part: str = "container", **fields: object) -> None:
+        """Set fields in a part of her site profile."""
         profile = self.folder / "config" / "hpcbench" / "sites" / "default.yaml"
         data = yaml.safe_load(profile.read_text())
-        data.setdefault("container", {}).update(container)
+        data.setdefault(part, {}).update(fields)
         profile.write_text(yaml.safe_dump(data))
 
     def use_image(self, image: str) -> None:

@@ -1,8 +1,8 @@
 """A hundred drawn faults of an engine on two nodes of the real cluster, twenty of each kind.
 
 A trial that passed is a line of `build/trials-of-nodes.jsonl` and is not run again before that file is
-removed, so the campaign goes on where it was broken off. `HPCBENCH_FULL=1` runs it, two at once by `-n 2`:
-each has its nodes to itself.
+removed, so the campaign goes on where it was broken off. `HPCBENCH_FULL=1` runs it, four at once by `-n 4`:
+only a trial that kills a slurmd has its nodes to itself.
 """
 
 from __future__ import annotations
@@ -52,8 +52,14 @@ class Trial:
         self.fields: dict[str, Any] = {}
         self.runs: list[Run] = []
 
-    def submit(self, **script: Any) -> Run:
-        """Submit the plan with one worker whose engine has two nodes, and with this script."""
+    def submit(self, alone: bool = False, **script: Any) -> Run:
+        """Submit the plan with one worker whose engine has two nodes, and with this script.
+
+        Args:
+            alone: whether no other job may be on these nodes.
+            script: orders to the engine.
+        """
+        self.drill.at_site(options={"exclusive": True} if alone else {})
         for count in self.drill.script_file.parent.glob("*.[0-9]*"):
             count.unlink()
         split = self.chance.choice(["tensor", "pipeline"])
@@ -65,13 +71,15 @@ class Trial:
         self.runs.append(self.drill.submit(plan))
         return self.runs[-1]
 
-    def at_work(self, loading: bool) -> tuple[Run, dict[int, int], list[str]]:
+    def at_work(
+        self, loading: bool = False, alone: bool = False
+    ) -> tuple[Run, dict[int, int], list[str]]:
         """An experiment with an engine that loads or answers, its processes, and its nodes."""
         # It loads for longer than a busy machine takes to find its processes.
-        run = self.submit(answer_ms=[300, 300], load_ms=500_000 if loading else 0)
+        run = self.submit(alone, answer_ms=[300, 300], load_ms=500_000 if loading else 0)
         if not loading:
-            until(lambda: run.answered() > 2, "answers")
-        found = until(lambda: len(both := ranks(run)) == 2 and both, "both ranks")
+            until(lambda: run.answered() > 2, "answers", timeout=200)
+        found = until(lambda: len(both := ranks(run)) == 2 and both, "both ranks", timeout=200)
         (worker,) = run.workers_at()
         time.sleep(self.chance.random())
         return run, found, expand_nodes(worker.node)
@@ -107,7 +115,7 @@ def rank_killed(trial: Trial) -> None:
 def rank_stopped(trial: Trial) -> None:
     """SIGSTOP for either rank of an engine that answers."""
     rank = trial.chance.choice([0, 1])
-    run, found, nodes = trial.at_work(loading=False)
+    run, found, nodes = trial.at_work()
     before = run.answers()
     os.kill(found[rank], signal.SIGSTOP)
     trial.fields |= {"rank": rank, "ended_s": ended(found)}
@@ -119,7 +127,7 @@ def rank_stopped(trial: Trial) -> None:
 def slurmd_killed(trial: Trial) -> None:
     """SIGKILL for the slurmd of either node."""
     rank = trial.chance.choice([0, 1])
-    run, found, nodes = trial.at_work(loading=False)
+    run, found, nodes = trial.at_work(alone=True)
     before = run.answers()
     with trial.drill.lab.without_slurmd(nodes[rank]):
         waited = given_up(trial.drill.lab, nodes[rank], found)
@@ -159,7 +167,6 @@ FAULTS: tuple[Callable[[Trial], None], ...] = (
 def user(make_drill: MakeDrill) -> Iterator[Drill]:
     """One user for all trials: each has an experiment of its own."""
     one = make_drill()
-    one.at_site(options={"exclusive": True})
     yield one
     one.end()
     shutil.rmtree(one.folder, ignore_errors=True)
