@@ -8,7 +8,8 @@ Errors are (client's − server's stamp), so the cost of the write itself is in 
 figure that the product would report, of an answer that ends with a token without text. The bare client is the
 least one can do with aiohttp: post, and stamp every block where `iter_any` gives it. The floor is the least
 that any client on asyncio's event loop can do: it reads the clock and the bytes, and parses none of them, so
-its CPU is that of waking up and of one read. Clients take turns. The
+its CPU is that of waking up and of one read. At their own pace the server spreads the streams, so that texts
+wake a client one by one as long as it is quicker than they come. Clients take turns. The
 server's own lateness against its schedule is no error of a client and is printed apart; a round
 in which it was late by more than 2 ms (p99) says that others took the machine's cores, and is measured again,
 three times at most.
@@ -116,7 +117,7 @@ def serving(in_step: bool, texts: int, gap: float) -> Iterator[str]:
         socket = Path(folder) / "s"
         argv = [sys.executable, "-m", "tests.light_server", "--uds", str(socket)]
         argv += ["--first", str(FIRST), "--gap", str(gap), "--tokens", str(texts)]
-        argv += ["--in-step"] if in_step else []
+        argv += ["--in-step" if in_step else "--spread"]
         with subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(ROOT)}) as server:
             try:
                 while not socket.exists():

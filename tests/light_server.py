@@ -2,9 +2,11 @@
 
 No HTTP library and no parsing: a request is known by its length, answers are encoded before. It answers each
 `POST` at once, or on a schedule: the first text after FIRST seconds, then one every GAP seconds. In step, all
-streams are written in one round every GAP seconds, as an engine that works in batches does.
+streams are written in one round every GAP seconds, as an engine that works in batches does. Spread, each
+stream begins at another part of GAP, so that streams asked for together do not go in step.
 
-    python -m tests.light_server --uds SOCKET [--first 0.2 --gap 0.02 --tokens 75 [--in-step]] [--check 20]
+    python -m tests.light_server --uds SOCKET [--first 0.2 --gap 0.02 --tokens 75 [--in-step | --spread]]
+        [--check 20]
 
 `GET /truth` gives, for each `seed` asked with, when each text was due and when it was written
 (`time.monotonic_ns()`, the same clock in all processes of a machine), and forgets them. `GET /images` gives
@@ -26,6 +28,7 @@ _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encodin
 _LENGTH = re.compile(rb"(?i)content-length: *(\d+)")
 _SEED = re.compile(rb'"seed": ?(\d+)')
 _IMAGE = re.compile(rb';base64,([^"]*)"')
+_GOLDEN = 0.618034  # its multiples divide a length evenly, however many there are
 _KEPT = 4096  # bytes of a request that are read, unless it is checked
 
 
@@ -37,6 +40,7 @@ def main() -> None:
     parser.add_argument("--gap", type=float, default=0.02)
     parser.add_argument("--tokens", type=int, default=4)
     parser.add_argument("--in-step", action="store_true")
+    parser.add_argument("--spread", action="store_true")
     parser.add_argument("--check", type=int, default=0)
     asyncio.run(serve(parser.parse_args()))
 
@@ -128,6 +132,8 @@ class Stream(asyncio.Protocol):
             self._transport.write(server.first)
             loop = asyncio.get_running_loop()
             self.ready = loop.time() + args.first
+            if args.spread:
+                self.ready += args.gap * (server.asked * _GOLDEN % 1)
             if args.in_step:
                 server.in_step.add(self)
             else:
