@@ -13,8 +13,8 @@ has a wrapper of its own, as in a run, and they take turns.
 
 The floor beside them is gRPC's library alone: a client that hashes the page and sends it, and a server that
 throws it away and answers with messages of the same number and size. It has no engine behind it, so it does a
-part of what the wrapper must do. Both use grpc.aio, which of the product only the wrapper does, with the
-options of the wrapper. Its server stamps texts itself.
+part of what the wrapper must do. Both use grpc.aio, as the wrapper does for clients other than the worker's,
+with the wrapper's options. Its server stamps texts itself.
 
     python benchmarks/grpc_plane.py [--rounds 5] [--turns 60] [--streams 256] [--only-cpu]
 """

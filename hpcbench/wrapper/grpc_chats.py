@@ -25,6 +25,9 @@ from hpcbench.wrapper.proxy import Proxy
 from hpcbench.wrapper.request import Exchange, message_of
 from hpcbench.wrapper.supervisor import Route, Supervisor
 
+GRACE_SECONDS = 2.0
+"""Time that open streams have to end after the engine has ended."""
+
 _PIECES_AT_ONCE = 16  # encoded before other streams have their turn
 _WRITTEN_AT_ONCE = 2**21  # bytes; a larger file is written in a thread, and not kept
 _SPARE_FILES = 32

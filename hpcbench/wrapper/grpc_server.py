@@ -35,13 +35,10 @@ from hpcbench.open_inference.messages import (
     ServerReadyResponse,
 )
 from hpcbench.open_inference.without_forks import grpc
-from hpcbench.wrapper.grpc_chats import Chats, Pieces, Whole
+from hpcbench.wrapper.grpc_chats import GRACE_SECONDS, Chats, Pieces, Whole
 from hpcbench.wrapper.proxy import WRONG_KEY, Admits
 from hpcbench.wrapper.request import message_of
 from hpcbench.wrapper.supervisor import Supervisor
-
-GRACE_SECONDS = 2.0
-"""Time that open streams have to end after the engine has ended."""
 
 KEEP_ALIVE_MS = 30_000
 """Silence on a connection after which the wrapper asks whether the client still lives, ms."""

@@ -2,7 +2,7 @@
 
 One method, ModelStreamInfer, with one request a call, as `inference/grpc_wire.py` calls it. The bytes of an
 image go from the kernel to the message that the engine's file is written from; the library copies them twice
-more, in threads that wake each other. Answers that are there at the same time go out in one write.
+more, in threads that wake each other.
 
 Other clients use what gRPC's servers must have and this one lacks: tables of headers, compression, other
 methods. They are served by `grpc_server`.
@@ -21,12 +21,9 @@ from urllib.parse import quote
 
 from hpcbench.open_inference import http2, http2_fields
 from hpcbench.open_inference.messages import STREAM
-from hpcbench.wrapper.grpc_chats import Chats, Pieces
+from hpcbench.wrapper.grpc_chats import GRACE_SECONDS, Chats, Pieces
 from hpcbench.wrapper.proxy import WRONG_KEY, Admits
 from hpcbench.wrapper.supervisor import Supervisor
-
-GRACE_SECONDS = 2.0
-"""Time that open streams have to end after the engine has ended."""
 
 _FRAME_BYTES = 2**20
 _READ_BYTES = 2**14  # of frames; the data of large ones are read into their message
@@ -110,7 +107,6 @@ class Connection(http2.Connection[_Call]):
         self._leaves = False
         self._into = memoryview(b"")  # where data of a frame go whose beginning was read
         self._filling: tuple[_Call, int] | None = None  # its call and flags
-        self._out: list[bytes | memoryview] = []
 
     # called by the event loop
 
@@ -253,17 +249,6 @@ class Connection(http2.Connection[_Call]):
         block = (b"" if begun else _HEAD) + http2_fields.written(fields)
         flags = http2.END_HEADERS | http2.END_STREAM
         self.put(http2.frame(http2.HEADERS, block, flags, number))
-
-    def put(self, data: bytes | memoryview) -> None:
-        """Write frames, with others that come before the loop's next turn."""
-        if not self._out:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._out.append(data)
-
-    def _flush(self) -> None:
-        out, self._out = self._out, []
-        if not self.closed:
-            self._transport.write(b"".join(out))
 
     def go_away(self) -> list[asyncio.Task[None]]:
         """Take no further calls; gives those that are being answered."""

@@ -132,6 +132,7 @@ def at(**load: Any) -> Callable[[dict[str, Any]], None]:
         ),
         (A100, at(rate=2.0), "the loads differ: requests per second none → 2.0"),
         (A100, at(protocol="grpc"), "the loads differ: protocol http → grpc"),
+        (A100, at(route="direct"), "the loads differ: route proxied → direct"),
         (A100, slower_client, "the candidate's client was too slow"),
     ],
 )
