@@ -16,7 +16,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from pydantic_core import from_json
@@ -339,12 +338,7 @@ class Appender:
     def __enter__(self) -> Appender:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _cut_torn_line(self) -> None:

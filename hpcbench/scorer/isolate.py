@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 LONGEST = 300
@@ -55,12 +55,7 @@ class Guard:
             self._before = (handler, left, every, time.monotonic())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._before is None:
             return
         handler, left, every, started = self._before

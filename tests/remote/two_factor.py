@@ -6,7 +6,6 @@ import contextlib
 import socket
 import threading
 from pathlib import Path
-from types import TracebackType
 
 import paramiko
 
@@ -25,12 +24,7 @@ class TwoFactor(paramiko.ServerInterface):
         threading.Thread(target=self._serve, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._listening.close()
         for transport in self._transports:
             transport.close()
