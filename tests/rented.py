@@ -7,20 +7,22 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import yaml
 
 from hpcbench.environments.rented import Rented
 from hpcbench.plugins import Environment
 from hpcbench.schema.site import ContainerSite
 from tests.cluster.packages import install_packages
 from tests.cluster.system import LabError
-from tests.conftest import unavailable
+from tests.conftest import ROOT, unavailable
 
 IMAGE = f"docker://registry.example/engine@sha256:{'a' * 64}"
 
@@ -116,6 +118,10 @@ class Rig:
         """Options of the site."""
         raise NotImplementedError
 
+    def left(self) -> list[str]:
+        """Machines that exist."""
+        raise NotImplementedError
+
     def site(self, **options: Any) -> ContainerSite:
         return ContainerSite(manager=self.kind, options={**self.given(), **options})
 
@@ -177,3 +183,43 @@ class Rig:
             if runner.process.poll() is None:
                 os.kill(runner.process.pid, signal.SIGKILL)
             runner.process.communicate()
+
+    def write_plan(self, model: str, site: Mapping[str, Any], **run_task: Any) -> list[str]:
+        """A plan of eight samples whose engine runs in a rented machine: the command that submits it.
+
+        The fake's image has the Python of the tests, and so the Hugging Face engine.
+        """
+        definition = yaml.safe_load((ROOT / "registries/models/tiny-vlm.yaml").read_text())
+        definition |= {"name": model, "image": IMAGE, "source": str(ROOT / "examples/demo/model")}
+        files = {
+            f"registry/models/{model}.yaml": definition,
+            "config/hpcbench/sites/default.yaml": {
+                "schema_version": 1, "name": "default", "executor": "local", **site,
+            },
+            "plan.yaml": {
+                "schema_version": 1, "name": "rented",
+                "run_tasks": [{
+                    "name": "vqa", "ml_task": "vqa", "model": model, "dataset": "demo_vqa", "split": "easy",
+                    "prompt": "demo_vqa", "generation": {"max_tokens": 24}, "sample": {"size": 8}, **run_task,
+                }],
+            },
+        }  # fmt: skip
+        for name, content in files.items():
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_text(yaml.safe_dump(content))
+        program = str(Path(sys.executable).with_name("hpcbench"))
+        registry = str(self.folder / "registry")
+        return [program, "submit", "plan.yaml", "--registry", registry, "--wait", "--json"]
+
+
+@pytest.fixture
+def gone(rig: Rig) -> Callable[[float], None]:
+    """Waits until no machine is left."""
+
+    def wait(seconds: float = 30) -> None:
+        until = time.monotonic() + seconds
+        while rig.left():
+            assert time.monotonic() < until, rig.fake.calls[-5:]
+            time.sleep(0.05)
+
+    return wait

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpcbench.environments.runpod import RunPod
-from tests.rented import IMAGE, cache, packages, programs
+from tests.rented import IMAGE, cache, gone, packages, programs
 from tests.rented import Rig as AnyRig
 from tests.runpod.fake_api import KEY, FakeRunPod
 
-__all__ = ["IMAGE", "cache", "packages", "programs"]
+__all__ = ["IMAGE", "cache", "gone", "packages", "programs"]
 
 
 @pytest.fixture
@@ -35,6 +34,9 @@ class Rig(AnyRig):
     manager = RunPod
     fake: FakeRunPod
 
+    def left(self) -> list[str]:
+        return list(self.fake.pods)
+
     def given(self) -> dict[str, Any]:
         return {"endpoint": self.fake.url, "max_cost": 5, "start_minutes": 1.5}
 
@@ -44,16 +46,3 @@ def rig(fake: FakeRunPod, cache: Path, tmp_path: Path) -> Iterator[Rig]:
     made = Rig(fake, cache, tmp_path, [])
     yield made
     made.end()
-
-
-@pytest.fixture
-def gone(fake: FakeRunPod) -> Callable[[float], None]:
-    """Waits until no pod is left."""
-
-    def wait(seconds: float = 20) -> None:
-        until = time.monotonic() + seconds
-        while fake.pods:
-            assert time.monotonic() < until, [call for call in fake.calls[-5:]]
-            time.sleep(0.05)
-
-    return wait

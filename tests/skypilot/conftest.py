@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpcbench.environments.skypilot import SkyPilot
-from tests.rented import IMAGE, cache, packages, programs
+from tests.rented import IMAGE, cache, gone, packages, programs
 from tests.rented import Rig as AnyRig
 from tests.skypilot.fake_sky import FakeSky
 
-__all__ = ["IMAGE", "cache", "packages", "programs"]
+__all__ = ["IMAGE", "cache", "gone", "packages", "programs"]
 
 
 @pytest.fixture
@@ -35,6 +35,9 @@ class Rig(AnyRig):
     kind = "skypilot"
     manager = SkyPilot
     fake: FakeSky
+
+    def left(self) -> list[str]:
+        return list(self.fake.clusters)
 
     def given(self) -> dict[str, Any]:
         given = {"program": str(self.fake.program), "max_cost": 5, "max_hours": 10}
@@ -60,16 +63,3 @@ def _guards(home: Path) -> Iterator[str]:
             mine = f"HOME={home}".encode() in (place / "environ").read_bytes().split(b"\0")
             if mine and b"rented_guard" in (place / "cmdline").read_bytes():
                 yield place.name
-
-
-@pytest.fixture
-def gone(fake: FakeSky) -> Callable[[float], None]:
-    """Waits until no machine is left."""
-
-    def wait(seconds: float = 30) -> None:
-        until = time.monotonic() + seconds
-        while fake.clusters:
-            assert time.monotonic() < until, fake.calls[-5:]
-            time.sleep(0.05)
-
-    return wait

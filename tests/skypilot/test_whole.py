@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.pod import ROOT
-from tests.skypilot.conftest import IMAGE, Rig
+from tests.skypilot.conftest import Rig
 from tests.skypilot.fake_sky import FakeSky
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
@@ -25,32 +22,15 @@ def test_preemption_costs_no_answer_and_blames_no_model(
     rig: Rig, fake: FakeSky, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = rig.folder
-    model = yaml.safe_load((ROOT / "registries/models/tiny-vlm.yaml").read_text())
-    model |= {"name": "tiny-rented", "image": IMAGE, "source": str(ROOT / "examples/demo/model")}
-    site = {
-        "schema_version": 1, "name": "default", "executor": "local", "home": str(folder / "hpcbench"),
-        "container": rig.site(start_minutes=10).model_dump(include={"manager", "options"}),
-    }  # fmt: skip
-    plan = {
-        "schema_version": 1, "name": "rented",
-        "run_tasks": [{
-            "name": "vqa", "ml_task": "vqa", "model": "tiny-rented", "dataset": "demo_vqa", "split": "easy",
-            "prompt": "demo_vqa", "generation": {"max_tokens": 24}, "concurrency": 1, "sample": {"size": 8},
-        }],
-    }  # fmt: skip
-    for file, definition in (
-        (folder / "registry/models/tiny-rented.yaml", model), (folder / "plan.yaml", plan),
-        (folder / "config/hpcbench/sites/default.yaml", site),
-    ):  # fmt: skip
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump(definition))
+    container = rig.site(start_minutes=10).model_dump(include={"manager", "options"})
+    command = rig.write_plan(
+        "tiny-rented", {"home": str(folder / "hpcbench"), "container": container}, concurrency=1
+    )
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-    program = str(Path(sys.executable).with_name("hpcbench"))
     with (folder / "said").open("wb") as said:
         submit = subprocess.Popen(
-            [program, "submit", "plan.yaml", "--registry", str(folder / "registry"), "--wait", "--json"],
-            cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-        )  # fmt: skip
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+        )
     home = folder / "hpcbench/experiments"
     taken = 0
     while submit.poll() is None:
