@@ -220,12 +220,12 @@ def _flips(compared: MetricDifference, changes: SampleChanges, most: int | None)
         )
 
 
-def answer_of(row: dict[str, Any], most: int = CUT) -> str:
+def answer_of(row: dict[str, Any]) -> str:
     """An answer for people: shortened; or why there is no answer, or that it was unreadable."""
     if row["answer"] is None:
         return f"({row['outcome']})"
     unread = f" ({row['reason']})" if row["reason"] else ""
-    return shortened(row["answer"], most) + unread
+    return shortened(row["answer"]) + unread
 
 
 def shortened(text: str, most: int = CUT) -> str:

@@ -228,12 +228,12 @@ def _short(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()[:16]
 
 
-def sheet_png(cards: Sequence[Card], columns: int = 5) -> bytes:
+def sheet_png(cards: Sequence[Card]) -> bytes:
     """The contact sheet as one PNG."""
     from PIL import Image as Pillow
     from PIL import ImageDraw
 
-    width, text = THUMBNAIL[0] + 20, _font(12)
+    columns, width, text = 5, THUMBNAIL[0] + 20, _font(12)
     pictures = [
         Pillow.open(io.BytesIO(card.thumbnail)) if card.thumbnail else None for card in cards
     ]

@@ -110,7 +110,7 @@ def _debt(path: Path) -> Debt | None:
     return debt
 
 
-def pay(experiment: Experiment, limit: float, *, patience: float = 0.0) -> str | None:
+def pay(experiment: Experiment, limit: float) -> str | None:
     """Send what is owed, in a process of its own that is ended after `limit` seconds. Never raises.
 
     Returns:
@@ -127,7 +127,7 @@ def pay(experiment: Experiment, limit: float, *, patience: float = 0.0) -> str |
         if (lacking := _elsewhere(database)) is not None:
             return lacking
         use_umask(experiment.resolved.site)
-        with notes_on(path, patience) as notes:
+        with notes_on(path, 0.0) as notes:
             sent, why = _in_a_process(experiment, limit)
             if why is None:
                 notes.put("sent", "", debt.stamp)

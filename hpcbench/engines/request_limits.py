@@ -35,14 +35,14 @@ def positions(folder: str) -> int | None:
     return int(found * stretched) or None
 
 
-def count_of(limits: Any, kind: str = "image") -> int | None:
-    """Most items of a kind in one request, from an engine's mapping of limits or its JSON; None: unset."""
+def count_of(limits: Any) -> int | None:
+    """Most images in one request, from an engine's mapping of limits or its JSON; None: unset."""
     if isinstance(limits, str):
         try:
             limits = json.loads(limits)
         except ValueError:
             return None
-    said = limits.get(kind) if isinstance(limits, Mapping) else None
+    said = limits.get("image") if isinstance(limits, Mapping) else None
     if isinstance(said, Mapping):
         said = said.get("count")
     return said if type(said) is int else None

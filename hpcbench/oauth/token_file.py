@@ -109,9 +109,9 @@ class Store:
         return True
 
     @contextlib.contextmanager
-    def lease(self, patience: float = 0.0) -> Iterator[bool]:
+    def lease(self) -> Iterator[bool]:
         """Yield whether this process alone may ask for a token while inside."""
-        with alone(self._lock, patience, SILENCE_SECONDS) as mine:
+        with alone(self._lock, 0.0, SILENCE_SECONDS) as mine:
             yield mine
 
     def token(self, record: Record) -> Token | None:

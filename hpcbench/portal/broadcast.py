@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 from hpcbench.portal.models.live import News, Polled, Reset
 
@@ -81,20 +81,6 @@ class Hub:
             with self._lock:
                 self._waiting.pop(event, None)
         return self.since(after)
-
-    async def subscribe(self, after: int | None = None) -> AsyncIterator[News]:
-        """Messages as they arrive, until the portal shuts down.
-
-        Args:
-            after: number of the reader's last message; None: from now on.
-        """
-        place = self._seq if after is None else after
-        with self.reading():
-            while not self._closed:
-                found = await self.wait(place, 3600.0)
-                for message in found.news:
-                    yield message
-                place = found.seq
 
     def reading(self) -> _Reading:
         """A context that counts as one reader."""

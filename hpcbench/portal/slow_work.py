@@ -53,12 +53,11 @@ class Slow:
     """A worker for slow computations; the first of several requests for the same value starts it.
 
     Args:
-        workers: computations at the same time.
         most: most computations that wait or run.
     """
 
-    def __init__(self, workers: int = 1, most: int = MOST) -> None:
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="slow")
+    def __init__(self, most: int = MOST) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="slow")
         self._most = most
         self._pending: dict[Hashable, tuple[Future[Any], Progress]] = {}
         self._lock = threading.RLock()  # a computation that ends at once calls back from within

@@ -66,7 +66,6 @@ class UserCommands:
         home: folder of experiments and caches.
         definitions: the user's definitions, plans among them.
         umask: the user's own.
-        environment: environment of the command; none: the one with which the portal was started.
     """
 
     def __init__(
@@ -75,11 +74,10 @@ class UserCommands:
         definitions: Definitions,
         *,
         umask: int = 0o077,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = home / "portal" / "submissions"
         self._definitions, self._umask = definitions, umask
-        self._environment = started_with() if environment is None else dict(environment)
+        self._environment = started_with()
         self._lock = threading.Lock()
         self._running: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
 

@@ -50,7 +50,7 @@ def load_plan(
     return resolver.plan(*resolver.read(lambda: catalog.plan(path)))
 
 
-def load_model(given: str, registries: Sequence[Path] = (), mode: RunMode | None = None) -> Model:
+def load_model(given: str, registries: Sequence[Path] = ()) -> Model:
     """A model alone, by the name of its definition or by its file, with all its names resolved.
 
     Locks are not required: the result is not stored.
@@ -58,7 +58,7 @@ def load_model(given: str, registries: Sequence[Path] = (), mode: RunMode | None
     Raises:
         UserError: every mistake found in the definition and in definitions it names.
     """
-    return Resolver(Catalog(registries, mode=mode), locks=False).model(given)
+    return Resolver(Catalog(registries), locks=False).model(given)
 
 
 def models_that_say(word: str, registries: Sequence[Path] = ()) -> Iterator[str]:
@@ -98,13 +98,13 @@ def load_site(name: str, mode: RunMode | None = None, settings: Sequence[str] = 
     return Resolver(catalog, locks=False).site(name) if catalog.files("sites", name) else None
 
 
-def load_gate(given: str, registries: Sequence[Path] = (), mode: RunMode | None = None) -> Gate:
+def load_gate(given: str, registries: Sequence[Path] = ()) -> Gate:
     """A gate's policy alone, by the name of its definition or by its file.
 
     Raises:
         UserError: every mistake found in the definition.
     """
-    return Resolver(Catalog(registries, mode=mode), locks=False).gate(given)
+    return Resolver(Catalog(registries), locks=False).gate(given)
 
 
 @dataclass(frozen=True, slots=True)

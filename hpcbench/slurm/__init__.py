@@ -27,7 +27,6 @@ from hpcbench.slurm.jobs import (
     parse_key_values,
     parse_queue,
     parse_runs,
-    parse_sacct,
     parse_squeue,
     task_numbers,
 )
@@ -42,7 +41,6 @@ from hpcbench.slurm.scontrol import (
     exclude_nodes,
     hold,
     release_hold,
-    requeue,
     set_throttle,
 )
 
@@ -70,13 +68,11 @@ __all__ = [
     "parse_key_values",
     "parse_queue",
     "parse_runs",
-    "parse_sacct",
     "parse_sinfo",
     "parse_squeue",
     "partitions",
     "queue",
     "release_hold",
-    "requeue",
     "set_throttle",
     "snapshot",
     "task_numbers",

@@ -83,11 +83,6 @@ class JobEnd:
         return max((run.gpus for run in self.runs), default=0)
 
     @property
-    def gpu_seconds(self) -> float:
-        """GPUs held × seconds, of all runs together."""
-        return sum(run.gpus * run.elapsed for run in self.runs)
-
-    @property
     def energy(self) -> float | None:
         """Joules, where Slurm measures them."""
         known = [run.energy for run in self.runs if run.energy is not None]

@@ -174,15 +174,6 @@ def parse_runs(text: str) -> list[Job]:
     return runs
 
 
-def parse_sacct(text: str) -> list[Job]:
-    """Jobs in the answer of `sacct --parsable2 --noheader --format JobID,JobName,State,ExitCode,NodeList`."""
-    jobs = []
-    for line in text.splitlines():
-        job_id, name, state, exit_code, node = line.split("|")[:5]
-        jobs.append(Job(job_id, name, _word(state), node=node, exit_code=_exit_pair(exit_code)))
-    return jobs
-
-
 def parse_key_values(text: str) -> list[dict[str, str]]:
     """Records in the answer of `scontrol --oneliner show …`."""
     return [

@@ -67,9 +67,11 @@ def nodes_answer(max_age: float = MAX_AGE, *, folder: Path | None = None) -> Ans
     return shared_answer(" ".join(_DETAILS), lambda: ask(*_DETAILS), max_age, folder=folder)
 
 
-def partitions_answer(max_age: float = PARTITIONS_AGE, *, folder: Path | None = None) -> Answer:
+def partitions_answer(folder: Path | None = None) -> Answer:
     """Partitions for `parse_key_values`, shared in the same way."""
-    return shared_answer(" ".join(_PARTITIONS), lambda: ask(*_PARTITIONS), max_age, folder=folder)
+    return shared_answer(
+        " ".join(_PARTITIONS), lambda: ask(*_PARTITIONS), PARTITIONS_AGE, folder=folder
+    )
 
 
 def parse_nodes(text: str) -> Iterator[Node]:

@@ -1,4 +1,4 @@
-"""Changes of submitted jobs: throttle, excluded nodes, hold, requeue, cancel; sbatch's refusals.
+"""Changes of submitted jobs: throttle, excluded nodes, hold, cancel; sbatch's refusals.
 
 Each function returns whether it was in time: a job that has ended, or has started where only a pending one
 can be changed, is no error. Any other failure is an EnvironmentFault with the command's own last line.
@@ -41,93 +41,77 @@ _LIMIT = re.compile(
 _NAMED = re.compile(r"\b(?:assoc|qos)(?:max|grp|min)\w+", re.IGNORECASE)
 
 
-def set_throttle(array_job: str, tasks: int, *, patient: bool = False) -> bool:
+def set_throttle(array_job: str, tasks: int) -> bool:
     """Limit the number of tasks of an array that run at once; 0: all.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
     """
-    return _update(array_job, f"ArrayTaskThrottle={tasks}", patient)
+    return _update(array_job, f"ArrayTaskThrottle={tasks}")
 
 
-def exclude_nodes(job: str, nodes: Sequence[str], *, patient: bool = False) -> bool:
+def exclude_nodes(job: str, nodes: Sequence[str]) -> bool:
     """Exclude these nodes for a pending job, in addition to those already excluded.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
     """
     try:
-        text = ask("scontrol", "--oneliner", "show", "job", job, patient=patient)
+        text = ask("scontrol", "--oneliner", "show", "job", job)
     except SlurmFault as fault:
         return _benign(fault)
     found = [row["ExcNodeList"] for row in parse_key_values(text) if "ExcNodeList" in row]
     known = [node for node in found[:1] if node != "(null)"]
     # Slurm keeps the list as written, so a node is written only once.
     new = [node for node in dict.fromkeys(nodes) if node not in ",".join(known).split(",")]
-    return not new or _update(job, f"ExcNodeList={','.join([*known, *new])}", patient)
+    return not new or _update(job, f"ExcNodeList={','.join([*known, *new])}")
 
 
-def depend_on(job: str, after: Sequence[str], *, patient: bool = False) -> bool:
+def depend_on(job: str, after: Sequence[str]) -> bool:
     """Let a pending job start when all of these jobs have ended, in any state.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
     """
-    return _update(
-        job, f"Dependency=afterany:{':'.join(after)}" if after else "Dependency=", patient
-    )
+    return _update(job, f"Dependency=afterany:{':'.join(after)}" if after else "Dependency=")
 
 
-def hold(jobs: Sequence[str], *, patient: bool = False) -> bool:
+def hold(jobs: Sequence[str]) -> bool:
     """Keep pending jobs and arrays from starting; running jobs continue.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
     """
-    return _each("hold", jobs, patient)
+    return _each("hold", jobs)
 
 
-def release_hold(jobs: Sequence[str], *, patient: bool = False) -> bool:
+def release_hold(jobs: Sequence[str]) -> bool:
     """Let held jobs start.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
     """
-    return _each("release", jobs, patient)
+    return _each("release", jobs)
 
 
-def requeue(job: str, *, patient: bool = False) -> bool:
-    """Stop a running job and put it back into the queue; Slurm also requeues a job that has just ended.
-
-    Raises:
-        EnvironmentFault: Slurm refuses or does not answer.
-    """
-    try:
-        return _each("requeue", [job], patient)
-    except SlurmFault as fault:
-        if "pending execution" in fault.said:
-            return True
-        raise
-
-
-def cancel_waiting(jobs: Sequence[str], *, patient: bool = False) -> None:
+def cancel_waiting(jobs: Sequence[str]) -> None:
     """Cancel the jobs and array tasks of these that have not started; running ones continue.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
     """
     if jobs:
-        ask("scancel", "--quiet", "--state=PENDING", *jobs, patient=patient)
+        ask("scancel", "--quiet", "--state=PENDING", *jobs)
 
 
-def cancel(jobs: Sequence[str], *, patient: bool = False) -> None:
+def cancel(jobs: Sequence[str]) -> None:
     """Cancel jobs; jobs already gone are no error.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
     """
     for start in range(0, len(jobs), _AT_ONCE):
-        ask("scancel", "--quiet", *jobs[start : start + _AT_ONCE], patient=patient)
+        ask("scancel", "--quiet", *jobs[start : start + _AT_ONCE])
 
 
 def classify_refusal(message: str) -> Refusal:
@@ -145,21 +129,19 @@ def classify_refusal(message: str) -> Refusal:
     return "limit" if limits or (not named and _LIMIT.search(message)) else "other"
 
 
-def _update(job: str, change: str, patient: bool) -> bool:
-    return _tell("update", f"JobId={job}", change, patient=patient)
+def _update(job: str, change: str) -> bool:
+    return _tell("update", f"JobId={job}", change)
 
 
-def _each(verb: str, jobs: Sequence[str], patient: bool) -> bool:
+def _each(verb: str, jobs: Sequence[str]) -> bool:
     """Apply an scontrol verb to several jobs; Slurm continues after a job that is gone."""
     starts = range(0, len(jobs), _AT_ONCE)
-    return all(
-        [_tell(verb, ",".join(jobs[start : start + _AT_ONCE]), patient=patient) for start in starts]
-    )
+    return all([_tell(verb, ",".join(jobs[start : start + _AT_ONCE])) for start in starts])
 
 
-def _tell(*words: str, patient: bool) -> bool:
+def _tell(*words: str) -> bool:
     try:
-        ask("scontrol", *words, patient=patient)
+        ask("scontrol", *words)
     except SlurmFault as fault:
         return _benign(fault)
     return True

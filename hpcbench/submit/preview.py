@@ -225,8 +225,8 @@ def command_of(preview: Preview, run_task: ResolvedRunTask) -> list[str] | None:
     return [secret.mask(word) for word in words]
 
 
-def wrapped(words: Sequence[str], indent: str, width: int = WIDTH) -> Iterator[str]:
-    """A command on lines of at most `width` columns, each but the last ending in a backslash."""
+def wrapped(words: Sequence[str], indent: str) -> Iterator[str]:
+    """A command on lines of at most `WIDTH` columns, each but the last ending in a backslash."""
     parts: list[str] = []
     for word in words:
         if (
@@ -240,7 +240,7 @@ def wrapped(words: Sequence[str], indent: str, width: int = WIDTH) -> Iterator[s
             parts.append(shlex.quote(word))
     line, more = "", indent
     for part in parts:
-        if line and len(more) + len(line) + len(part) + 3 > width:
+        if line and len(more) + len(line) + len(part) + 3 > WIDTH:
             yield f"{more}{line} \\"
             line, more = part, indent + "  "
         else:

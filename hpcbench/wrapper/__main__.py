@@ -194,10 +194,10 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def read_key(descriptor: int = 0) -> str:
-    """The first line, without reading a byte more."""
+def read_key() -> str:
+    """The first line of standard input, without reading a byte more."""
     line = b""
-    while (byte := os.read(descriptor, 1)) not in (b"", b"\n"):
+    while (byte := os.read(0, 1)) not in (b"", b"\n"):
         line += byte
     return line.decode().strip()
 

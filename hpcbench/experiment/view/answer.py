@@ -212,7 +212,7 @@ class Recorded:
 
 
 def records_at(
-    experiment: Experiment, run_task: str, wanted: Mapping[int, str], most: int = MOST_BYTES
+    experiment: Experiment, run_task: str, wanted: Mapping[int, str]
 ) -> dict[int, Recorded]:
     """Answers to samples; samples whose answer is not found are left out.
 
@@ -220,7 +220,6 @@ def records_at(
         experiment: the experiment.
         run_task: its name.
         wanted: place of a sample → its id.
-        most: maximum number of bytes to read.
     """
     cut = experiment.work.cut(run_task)
     if cut is None or not wanted:
@@ -231,7 +230,7 @@ def records_at(
     folder = experiment.shards(run_task)
     attempts = attempts_in(folder.names)
     found: dict[int, Recorded] = {}
-    left = most
+    left = MOST_BYTES
     for shard, some in sorted(by_shard.items()):
         gone = withdrawn(folder, shard, attempts.get(shard, ()))
         for attempt in attempts.get(shard, ()):

@@ -209,13 +209,6 @@ def refuse_commands(portal: Portal) -> None:
         raise PortalFault(403, "refused", "this portal may not run commands", remedy)
 
 
-def close(portal: Portal) -> None:
-    """Close the checker; commands continue."""
-    found = portal.extra.get("plans")
-    if isinstance(found, Desk):
-        found.checker.close()
-
-
 # --- answers ------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,6 @@ figure is drawn in another form (many curves as medians with ranges), and a note
 from hpcbench.reporting.charts.agents import of_agent
 from hpcbench.reporting.charts.runs import Moment, flow, history
 from hpcbench.reporting.charts.scores import (
-    binned,
     categories,
     distribution,
     metrics,
@@ -25,7 +24,6 @@ from hpcbench.reporting.charts.speed import (
 
 __all__ = [
     "Moment",
-    "binned",
     "categories",
     "distribution",
     "flow",

@@ -140,20 +140,6 @@ def _counted(row: GroupRow) -> str:
     return text if row.coverage >= 1 else f"{text}, coverage {form.share(row.coverage)}"
 
 
-def binned(values: Sequence[float | None], low: float = 0.0, high: float = 1.0) -> list[int]:
-    """How many values are in each of `BINS` equal bins; missing values are left out.
-
-    A bin includes its lower edge, the last bin both edges. Values outside count in the nearest bin.
-    """
-    counts = [0] * BINS
-    for value in values:
-        if value is not None and value == value:
-            place = (min(max(value, low), high) - low) / (high - low) * BINS
-            # A product may miss an edge by its last bit: 0.15 of 20 bins must start the fourth.
-            counts[min(int(place + 1e-9), BINS - 1)] += 1
-    return counts
-
-
 def distribution(
     counts: Mapping[str, Sequence[int]],
     metric: str,
@@ -166,7 +152,7 @@ def distribution(
     The gap distinguishes a metric that gives all or nothing from a metric that gives parts.
 
     Args:
-        counts: run task → `binned` scores.
+        counts: run task → how many of its scores are in each bin.
         metric: its name, optionally with its arrow.
         low: of the first bin.
         high: of the last bin.

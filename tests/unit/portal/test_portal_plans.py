@@ -74,7 +74,7 @@ def serve(plans: Path, tmp_path: Path) -> Iterator[Serve]:
 
     yield start
     for context, portal in open_ones:
-        routes.close(portal)
+        routes.desk_of(portal).checker.close()
         context.__exit__(None, None, None)
 
 

@@ -17,7 +17,6 @@ from hpcbench.slurm import (
     parse_key_values,
     parse_queue,
     parse_runs,
-    parse_sacct,
     parse_sinfo,
     parse_squeue,
 )
@@ -58,15 +57,6 @@ def test_an_error_inside_the_json_is_an_error() -> None:
     answer = json.dumps({"jobs": [], "errors": [{"description": "Failed while looking for jobs"}]})
     with pytest.raises(EnvironmentFault, match="Failed while looking"):
         parse_squeue(answer)
-
-
-def test_accounting_tells_every_run_with_state_and_exit_code() -> None:
-    jobs = parse_sacct((DATA / "slurm-22.05" / "sacct.txt").read_text())
-    assert [job.state for job in jobs if job.id == "27"] == ["REQUEUED", "COMPLETED"]
-    assert by_id(jobs)["19"].exit_code == 3
-    assert by_id(jobs)["28"].exit_code == 128 + 15
-    assert by_id(jobs)["44"].state == "CANCELLED", "`CANCELLED by 0` says who, too"
-    assert by_id(jobs)["17_7"].array_job == "17"
 
 
 def test_partitions_are_read_from_one_line_each() -> None:

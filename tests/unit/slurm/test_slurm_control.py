@@ -22,13 +22,11 @@ def test_scontrol_gets_its_orders_without_a_shell(fake: Fake) -> None:
     assert slurm.set_throttle("4711", 3)
     assert slurm.hold(["1", "2_3"])
     assert slurm.release_hold(["1"])
-    assert slurm.requeue("2_3")
     assert slurm.depend_on("9", ["7", "8"])
     assert fake.calls("scontrol") == [
         "update JobId=4711 ArrayTaskThrottle=3",
         "hold 1,2_3",
         "release 1",
-        "requeue 2_3",
         "update JobId=9 Dependency=afterany:7:8",
     ]
     slurm.cancel(["1", "2"])
@@ -76,11 +74,6 @@ def test_a_job_that_has_ended_is_no_error_nor_are_some_tasks_of_an_array(
     assert slurm.exclude_nodes("4711", ["n1"]) is in_time
 
 
-def test_a_job_that_waits_already_is_requeued(fake: Fake) -> None:
-    fake.fails("scontrol", "Job is pending execution for job 246")
-    assert slurm.requeue("246")
-
-
 def test_whatever_else_is_wrong_is_reported_in_slurm_s_last_line(fake: Fake) -> None:
     fake.fails("scontrol", "Access/permission denied for job 7\nslurm_suspend error: No error")
     with pytest.raises(EnvironmentFault, match=r"^scontrol: Access/permission denied for job 7$"):
@@ -97,19 +90,19 @@ def test_a_slurmctld_that_restarts_is_waited_for_where_asked(
     monkeypatch.setattr(asking, "time", SimpleNamespace(sleep=slept.append))
     fake.fails("scontrol", DOWN, times=3)
     with pytest.raises(EnvironmentFault, match="Unable to contact"):
-        slurm.set_throttle("1", 2)
-    assert slurm.set_throttle("1", 2, patient=True)
+        asking.ask("scontrol", "ping")
+    assert asking.ask("scontrol", "ping", patient=True) == ""
     assert len(fake.calls("scontrol")) == 4
     assert slept == [1, 2]
     fake.fails("scontrol", DOWN)
     with pytest.raises(EnvironmentFault, match="Unable to contact"):
-        slurm.set_throttle("1", 2, patient=True)
+        asking.ask("scontrol", "ping", patient=True)
     assert 45 <= sum(slept[2:]) <= 75
     assert len(asking.PAUSES) == len(slept) - 2
     fake.fails("scontrol", "Access/permission denied for job 7")
     before = len(slept)
     with pytest.raises(EnvironmentFault):
-        slurm.hold(["1"], patient=True)
+        asking.ask("scontrol", "hold", "7", patient=True)
     assert len(slept) == before, "waiting does not cure it"
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.slurm import Job, Snapshot, accounting, fates, judge, parse_runs
+from hpcbench.slurm import Job, JobEnd, Snapshot, accounting, fates, judge, parse_runs
 from tests.unit.slurm.fake_slurm import Fake
 
 DATA = Path(__file__).parent.parent / "data" / "slurm-22.05"
@@ -31,7 +31,7 @@ def test_one_sacct_call_tells_of_all_jobs_with_times_gpus_and_energy(
     assert (done.state, done.node, done.start, done.end, done.elapsed) == (
         "COMPLETED", "n1", 1000, 1600, 600,
     )  # fmt: skip
-    assert (done.gpus, done.gpu_seconds, done.energy, done.alive) == (2, 1200, 9000, False)
+    assert (done.gpus, done.elapsed, done.energy, done.alive) == (2, 600, 9000, False)
     assert found["4711_1"].state == "NODE_FAIL"
     assert found["4711_1"].text == "its node failed (on n1)"
     assert (found["4712"].state, found["4712"].exit_code) == ("CANCELLED", 128 + 15)
@@ -127,16 +127,20 @@ def test_an_array_has_the_fate_of_the_task_that_tells_most() -> None:
     assert (found["8_1"].state, found["8_1"].runs) == ("PENDING", ())
 
 
+def gpu_seconds(end: JobEnd) -> float:
+    return sum(run.gpus * run.elapsed for run in end.runs)
+
+
 def test_each_run_of_a_requeued_job_counts() -> None:
     runs = parse_runs((DATA / "sacct-runs.txt").read_text())
     found = judge(["259", "257", "258_6", "256"], {run.name for run in runs}, Snapshot(), runs)
-    assert (found["259"].state, found["259"].restarts, found["259"].gpu_seconds) == (
+    assert (found["259"].state, found["259"].restarts, gpu_seconds(found["259"])) == (
         "COMPLETED",
         1,
         2,
     )
     assert [run.state for run in found["259"].runs] == ["REQUEUED", "COMPLETED"]
-    assert sum(found[f"257_{task}"].gpu_seconds for task in (0, 1, 3, 4, 5, 6)) == 24
+    assert sum(gpu_seconds(found[f"257_{task}"]) for task in (0, 1, 3, 4, 5, 6)) == 24
     assert found["258_6"].state == "CANCELLED", "it never ran, and is in accounting as one of three"
     assert found["256"].exit_code == 3
     preempted = [Job("1", "n", "PREEMPTED", start=1.0, end=5.0)]
