@@ -178,6 +178,7 @@ _BY_ITSELF = "Received sigquit from a child process"
 _MILD = re.compile(r"^(?:\([^)]*\)\s*)?(?:\[[^\]]*\]\s*)?(?:DEBUG|INFO|WARNING)\b")
 """Lines below ERROR, in the formats of vLLM and uvicorn."""
 _ERROR = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Fault): \S.*)$")
+_BARE = re.compile(r"(?:^|\] )((?:\w+\.)*\w*(?:Error|Exception))$")
 LEFT = re.compile(
     r"closed by peer|[Cc]onnection (?:was )?(?:closed|reset|refused|aborted)|[Bb]roken pipe|EOFError"
     r"|[Cc]ancell?ed|[Tt]imed out|Timeout|TCPStore|DistNetworkError|EngineDead|KeyboardInterrupt|SystemExit"
@@ -236,12 +237,20 @@ def telling(lines: Sequence[str]) -> str | None:
     return lines[-1].strip()[:500] if lines else None
 
 
-def first_error(lines: Iterable[str]) -> str | None:
-    """The first line that looks like an exception, unless the end of another rank explains it."""
-    for line in lines:
-        found = _ERROR.search(line)
-        if found and not _mild(line) and not LEFT.search(line):
+def first_error(lines: Sequence[str]) -> str | None:
+    """The first line that looks like an exception, unless the end of another rank explains it.
+
+    An assertion without a message has the line of the source instead.
+    """
+    for number, line in enumerate(lines):
+        if _mild(line) or LEFT.search(line):
+            continue
+        if found := _ERROR.search(line):
             return found.group(1)[:500]
+        if found := _BARE.search(line):
+            before = (one.rpartition("] ")[2].strip() for one in reversed(lines[:number]))
+            source = next((one for one in before if one.strip("^~ ")), "")
+            return f"{found.group(1)}: {source}"[:500]
     return None
 
 

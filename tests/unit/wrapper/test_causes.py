@@ -291,6 +291,20 @@ def test_the_first_error_of_a_rank_is_one_that_no_other_ranks_end_explains() -> 
     assert first_error(lines[:2]) is None
 
 
+def test_an_assertion_without_a_message_is_said_by_its_line() -> None:
+    logged = "(Worker_PP1 pid=7) ERROR 11-29 20:10:01 [multiproc_executor.py:1063] "
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "gpu_model_runner.py", line 2100, in sync_and_gather',
+        "    assert self.intermediate_tensors is not None",
+        "           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+        "AssertionError",
+    ]
+    said = "AssertionError: assert self.intermediate_tensors is not None"
+    assert first_error([logged + line for line in lines]) == said
+    assert first_error(lines) == said
+
+
 @pytest.mark.parametrize(
     ("exit_code", "signal", "cause"),
     [
