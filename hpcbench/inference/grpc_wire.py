@@ -182,7 +182,7 @@ class Connection(http2.Connection[Call]):
         if call is not None:
             call.fail(Broken(f"the wrapper reset the request, with code {code} of HTTP/2"))
 
-    def _told_to_go(self, last: int) -> None:
+    def _refused_after(self, last: int) -> None:
         self.usable = False
         for late in [one for one in self._calls.values() if one.number > last]:
             late.fail(Broken("the wrapper ends"))

@@ -1,8 +1,8 @@
 """HTTP/2 (RFC 9113) with gRPC's messages in it, as far as the worker's client and its wrapper need it.
 
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md. Both ends ask each other to keep no table of
-headers (RFC 7541). Of the fields that come, they need the values of `:status` and of those with a name in
-plain text. gRPC's servers compress only binary values, which are skipped.
+headers (RFC 7541). They need the values of `:status` and of fields with a name in plain text. gRPC's servers
+compress only binary values, which are skipped.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Stream:
             self._waiter.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """End it with an error for who waits. What is complete stays complete."""
+        """End it with an error for its reader or writer. A complete answer stays complete."""
         if not self.ended and self._error is None:
             self._error = error
         self.wake()
@@ -89,7 +89,7 @@ class Connection(asyncio.BufferedProtocol, Generic[S]):
     """
 
     _begins: ClassVar[bytes] = b""
-    """What this end begins with."""
+    """First bytes of this end."""
 
     def __init__(self, settings: Mapping[int, int], buffer: memoryview) -> None:
         self._settings, self._buffer = settings, buffer
@@ -235,7 +235,7 @@ class Connection(asyncio.BufferedProtocol, Generic[S]):
         elif kind == PING and not flags & ACK:
             self.put(frame(PING, data, ACK))
         elif kind == GO_AWAY:
-            self._told_to_go(int.from_bytes(data[:4], "big") & MOST)
+            self._refused_after(int.from_bytes(data[:4], "big") & MOST)
         elif kind == WINDOW:
             self._widen(number, int.from_bytes(data, "big") & MOST)
         elif kind == PUSH:
@@ -272,7 +272,7 @@ class Connection(asyncio.BufferedProtocol, Generic[S]):
     def _reset(self, number: int, code: int) -> None:
         raise NotImplementedError
 
-    def _told_to_go(self, last: int) -> None:
+    def _refused_after(self, last: int) -> None:
         """The other end takes no calls after the last one."""
 
     def _set(self, data: bytes) -> None:

@@ -118,7 +118,7 @@ class _Spares:
         self._files: list[Path] = []
 
     def take(self, folder: Path) -> tuple[Path, str]:
-        """A file to write an image to, and the mode in which to open it; nobody knows its name."""
+        """A file to write an image to, and the mode in which to open it; no client knows its name."""
         if folder != self._folder:  # another engine: the files are gone with the one before it
             self._folder, self._files = folder, []
         if self._files:
@@ -126,7 +126,7 @@ class _Spares:
         return folder / uuid.uuid4().hex, "xb"
 
     def give_back(self, file: Path) -> None:
-        """Keep a file under another name than the engine was told, or remove it."""
+        """Keep a file under a name that the engine does not know, or remove it."""
         with contextlib.suppress(OSError):
             known = file.parent == self._folder and len(self._files) < _SPARE_FILES
             if known and file.stat().st_size <= _WRITTEN_AT_ONCE:

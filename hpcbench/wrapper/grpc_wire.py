@@ -72,7 +72,7 @@ class _Call(http2.Stream):
         self.message = bytearray()
         """The request, of which the first `size` bytes are there."""
         self.size = 0
-        self.begun = False
+        self.started = False
         """Whether the head of the answer was written."""
         self.task: asyncio.Task[None] | None = None
 
@@ -138,7 +138,7 @@ class Connection(http2.Connection[_Call]):
     # frames
 
     def _begin_to_fill(self) -> None:
-        """Let the rest of a frame of data be read into its message, if the message has begun."""
+        """Let the rest of a frame of data be read into its message, if the message has a size."""
         rest = self._rest
         if (
             self._block is not None
@@ -225,8 +225,8 @@ class Connection(http2.Connection[_Call]):
 
     async def _answer(self, call: _Call) -> None:
         async def write(data: bytes) -> None:
-            if not call.begun:
-                call.begun = True
+            if not call.started:
+                call.started = True
                 self.put(http2.frame(http2.HEADERS, _HEAD, http2.END_HEADERS, call.number))
             await self._send(call, (data,), last=False)
 
@@ -245,8 +245,8 @@ class Connection(http2.Connection[_Call]):
         fields = {"grpc-status": str(status)}
         if text:
             fields["grpc-message"] = quote(text, safe=" ")
-        begun = call is not None and call.begun
-        block = (b"" if begun else _HEAD) + http2_fields.written(fields)
+        started = call is not None and call.started
+        block = (b"" if started else _HEAD) + http2_fields.written(fields)
         flags = http2.END_HEADERS | http2.END_STREAM
         self.put(http2.frame(http2.HEADERS, block, flags, number))
 

@@ -35,7 +35,7 @@ class Plane:
     def __init__(self, folder: Path, supervisor: Supervisor, engine: Path) -> None:
         self.socket, self.supervisor, self.engine_socket = folder / "g", supervisor, engine
         self.worker_socket = folder / "w"
-        """Of the server for the worker's own client."""
+        """Socket of the server for the worker's own client."""
 
 
 @contextlib.asynccontextmanager

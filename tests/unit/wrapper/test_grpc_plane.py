@@ -232,20 +232,20 @@ def test_an_engine_that_reads_files_gets_each_image_in_one_until_its_answer_ends
 def test_a_file_is_written_again_once_its_image_was_answered(tmp_path: Path) -> None:
     async def journey() -> None:
         async with plane(Script(gap=0.02), images=tmp_path) as one:
-            told: list[Path] = []
+            named: list[Path] = []
             for image in (os.urandom(9000), os.urandom(500), os.urandom(20_000)):
                 asking = asyncio.ensure_future(one.stream(asked(image)))
-                while len(one.engine.seen) == len(told):
+                while len(one.engine.seen) == len(named):
                     await asyncio.sleep(0.005)
                 content = json.loads(one.engine.seen[-1]["raw"])["messages"][0]["content"]
-                told.append(Path(content[0]["image_url"]["url"].removeprefix("file://")))
-                assert told[-1].read_bytes() == image
-                places = {told[-1].stat().st_ino}
+                named.append(Path(content[0]["image_url"]["url"].removeprefix("file://")))
+                assert named[-1].read_bytes() == image
+                places = {named[-1].stat().st_ino}
                 await asking
-                # the one file that there is has a name that nobody was told
+                # the one file that there is has a name that no engine knew
                 [kept] = tmp_path.iterdir()
-                assert {kept.stat().st_ino} == places and kept not in told
-            assert len(set(told)) == 3
+                assert {kept.stat().st_ino} == places and kept not in named
+            assert len(set(named)) == 3
 
     run(journey())
 

@@ -123,7 +123,7 @@ def setting(name: int, value: int) -> bytes:
 
 
 def opened(*settings: bytes) -> bytes:
-    """What a client begins with."""
+    """First bytes of a client, with its settings."""
     return http2.PREFACE + http2.frame(http2.SETTINGS, b"".join(settings))
 
 
@@ -140,7 +140,7 @@ def message(text: bytes, compressed: int = 0) -> bytes:
 
 
 async def exchange(socket: Path, sent: bytes, size: int = 2**20) -> bytes:
-    """What the wrapper answers to these bytes, until a call or the connection ends."""
+    """The wrapper's answer to these bytes, until a call or the connection ends."""
     reader, writer = await asyncio.open_unix_connection(str(socket))
     with contextlib.suppress(ConnectionError):
         for begin in range(0, len(sent), size):
