@@ -307,10 +307,10 @@ def _differences(differences: Sequence[Mapping[str, Any]]) -> Table:
     return shown
 
 
-def _line(text: str, most: int = 48) -> str:
+def _line(text: str) -> str:
     """A text on one line, for a cell. A model's text may contain anything, even a terminal's commands."""
     flat = " ".join(_printable(text).split())
-    return flat if len(flat) <= most else f"{flat[:most]}…"
+    return flat if len(flat) <= 48 else f"{flat[:48]}…"
 
 
 def _printable(text: str) -> str:

@@ -175,7 +175,6 @@ class Row:
 def table(
     scored: Sequence[Scored],
     by: Sequence[str] = (),
-    metrics: Sequence[str] | None = None,
     weight: str | None = None,
     *,
     macro: bool = False,
@@ -185,7 +184,6 @@ def table(
     Args:
         scored: run tasks with their scores.
         by: grouping columns: `OF_RUN_TASKS`, `OF_SAMPLES`, `field`, or metadata by its name.
-        metrics: only these metrics; None: all.
         weight: metadata whose numbers are the samples' weights.
         macro: one row with the mean of the groups' values, instead of one row per group.
 
@@ -197,7 +195,7 @@ def table(
     keys = list(dict.fromkeys(by))
     outer = [] if {"run_task", "model"} & set(keys) else ["run_task"]
     rows: list[Row] = []
-    for name in names if metrics is None else metrics:
+    for name in names:
         if macro or weight:
             _check_percentile(scored, name, "--macro" if macro else "--weight")
         for signature, some in _alike(scored, name).items():
@@ -208,7 +206,6 @@ def table(
         rows += [
             _figure_row(one, name)
             for name in dict.fromkeys(name for one in scored for name in one.figures)
-            if metrics is None or name in metrics
             for one in scored
             if name in one.figures
         ]

@@ -463,7 +463,6 @@ def answers_of(
     experiment: Experiment,
     run_task: str,
     read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
-    skip: Collection[str] = (),
 ) -> Iterator[tuple[Shard, dict[str, Any]]]:
     """Each shard of a run task with its answers by sample, one a sample, from one listing of the folder.
 
@@ -471,9 +470,8 @@ def answers_of(
         experiment: the experiment.
         run_task: its name.
         read: turns a record into an answer with a `sample_id`, or raises as `Response.from_json` does.
-        skip: ids of shards to leave out, whose files are not read.
     """
-    for shard, attempts in attempts_of(experiment, run_task, read, skip):
+    for shard, attempts in attempts_of(experiment, run_task, read):
         yield shard, {one.sample_id: one for own in attempts for one in own}
 
 
@@ -483,7 +481,12 @@ def attempts_of(
     read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
     skip: Collection[str] = (),
 ) -> Iterator[tuple[Shard, list[list[Any]]]]:
-    """As `answers_of`, with a separate list for each attempt: its times are of one clock."""
+    """As `answers_of`, with a separate list for each attempt: its times are of one clock.
+
+    Args:
+        experiment, run_task, read: as there.
+        skip: ids of shards to leave out, whose files are not read.
+    """
     for shard, attempts in numbered_attempts_of(experiment, run_task, read, skip):
         yield shard, [own for _, own in attempts]
 

@@ -90,13 +90,13 @@ def read_text(path: Path, limit: int | None = None) -> str:
         raise UserError(Problem("not UTF-8", str(path), *place, "save it as UTF-8 text")) from error
 
 
-def read_json(path: Path, limit: int | None = None) -> Any:
+def read_json(path: Path) -> Any:
     """The content of a JSON file.
 
     Raises:
         UserError: as `read_text`; or the file is not JSON, with line and column.
     """
-    text = read_text(path, limit)
+    text = read_text(path)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -132,15 +132,14 @@ def _write_parquet(rows: _Count, path: Path) -> None:
         rows.empty().write_parquet(path)
 
 
-def pieces(table: Table, form: Format, *, excel: bool = False) -> Iterator[bytes]:
+def pieces(table: Table, form: Format) -> Iterator[bytes]:
     """A table as bytes, a batch of rows at a time: CSV, JSON or JSONL.
 
     Args:
         table: the rows.
         form: the format; not Parquet, which is no stream.
-        excel: begin CSV with a byte order mark.
     """
-    return _MAKERS[form](_Count(table, lambda _: None), excel)
+    return _MAKERS[form](_Count(table, lambda _: None), False)
 
 
 def _csv_pieces(rows: _Count, excel: bool) -> Iterator[bytes]:

@@ -66,7 +66,7 @@ class Store:
     """
 
     def __init__(self, key: str, folder: Path | None = None) -> None:
-        place = folder or state_folder("auth")
+        place = state_folder("auth")
         try:
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -129,9 +129,9 @@ class Store:
         return Token(record.access, now() - old, record.lifetime)
 
 
-def records(folder: Path | None = None) -> list[tuple[Store, Record]]:
+def records() -> list[tuple[Store, Record]]:
     """All readable files of the user's state."""
-    place = folder or state_folder("auth")
+    place = state_folder("auth")
     stores = (
         [Store(path.stem, place) for path in sorted(place.glob("*.json"))] if place.is_dir() else []
     )

@@ -24,23 +24,20 @@ MOST = 4096
 """The most that a run task may request."""
 
 
-def auto(
-    run_task: ResolvedRunTask, engine: Any, gate: Gate | None = None, figures: Collection[str] = ()
-) -> int | None:
+def auto(run_task: ResolvedRunTask, engine: Any, gate: Gate | None = None) -> int | None:
     """Requests in flight of a run task under `concurrency: auto`; None: it gives a number.
 
     Args:
         run_task: the run task.
         engine: the class of its engine; None: it cannot be loaded here.
         gate: the plan's own gate.
-        figures: figures that compare its arms.
 
     Raises:
         UserError: the engine's plugin gives no number.
     """
     if run_task.task.concurrency != "auto":
         return None
-    if measures_latency(run_task, gate, figures) or not hasattr(engine, "at_once"):
+    if measures_latency(run_task, gate) or not hasattr(engine, "at_once"):
         return 1
     model = run_task.model
     remedy = f"fix its at_once(), or write a number as `concurrency` of run task '{run_task.name}'"

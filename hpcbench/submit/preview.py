@@ -21,7 +21,6 @@ from hpcbench.experiment.layout import home
 from hpcbench.number_format import percent
 from hpcbench.planning import plan_work
 from hpcbench.plugins import EngineSpec
-from hpcbench.registry.catalog import RunMode
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask, WorkPlan
 from hpcbench.submit import Say
@@ -88,8 +87,6 @@ def read_only(
     plan: Path,
     registries: Sequence[Path] = (),
     settings: Sequence[str] = (),
-    *,
-    mode: RunMode | None = None,
 ) -> tuple[ResolvedPlan, tuple[Problem, ...]]:
     """A plan with its names resolved, and its missing locks; builds no package.
 
@@ -97,10 +94,10 @@ def read_only(
         UserError: every mistake except missing locks.
     """
     try:
-        return on_all_gpus(load_plan(plan, registries, settings, mode)), ()
+        return on_all_gpus(load_plan(plan, registries, settings)), ()
     except UserError as error:
         # A preview needs no locks; missing locks are reported.
-        resolved = load_plan(plan, registries, settings, mode, locks=False)
+        resolved = load_plan(plan, registries, settings, locks=False)
         return on_all_gpus(resolved), error.problems
 
 

@@ -181,12 +181,12 @@ def states(home: Path, jobs: Sequence[ServeJob]) -> dict[str, tuple[State, str]]
     return known | {one.id: _state(home, one, found) for one in unknown}
 
 
-def tail(home: Path, job_id: str, most: int = 20) -> tuple[str, ...]:
-    """The last lines that a job wrote, engine's messages among them."""
+def tail(home: Path, job_id: str) -> tuple[str, ...]:
+    """The last 20 lines that a job wrote, engine's messages among them."""
     for path in sorted(folder_of(home, job_id).glob("*.out"), reverse=True):
         with contextlib.suppress(OSError):
             text = last_bytes(path, TAIL_BYTES).decode("utf-8", "replace")
-            return tuple(line for line in text.splitlines() if line.strip())[-most:]
+            return tuple(line for line in text.splitlines() if line.strip())[-20:]
     return ()
 
 

@@ -156,12 +156,6 @@ class Run(Trial):
         """The newest round."""
         return rounds(Experiment(self.path))[-1]
 
-    def owner_of(self, pid: int) -> str:
-        """Job of a worker's process."""
-        raw = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
-        words = dict(item.partition("=")[::2] for item in raw.split("\0"))
-        return f"{words['SLURM_ARRAY_JOB_ID']}_{words['SLURM_ARRAY_TASK_ID']}"
-
     def processes(self) -> list[int]:
         """Processes of its workers."""
         return self.pids("submitit.core._submit")

@@ -79,18 +79,9 @@ def turns_of(experiment: Experiment, run_task: str, shard: int, sample: str) -> 
     return shard_turns(experiment, run_task, shard).of(sample)
 
 
-def shard_turns(
-    experiment: Experiment, run_task: str, shard: int, folder: Folder | None = None
-) -> Turns:
-    """The turns of a shard's samples; lines that a later `resume` withdrew are left out.
-
-    Args:
-        experiment: the experiment.
-        run_task: its name.
-        shard: the shard's number.
-        folder: `experiment.shards(run_task)`, for callers that read several shards.
-    """
-    folder = experiment.shards(run_task) if folder is None else folder
+def shard_turns(experiment: Experiment, run_task: str, shard: int) -> Turns:
+    """The turns of a shard's samples; lines that a later `resume` withdrew are left out."""
+    folder = experiment.shards(run_task)
     attempts = attempts_in(folder.names).get(shard, ())
     gone = withdrawn(folder, shard, attempts)
     spans: dict[str, list[_Span]] = {}

@@ -64,14 +64,13 @@ def _rank(end: str) -> tuple[int, str]:
 
 
 def history(
-    what: str, runs: Mapping[str, Sequence[Moment]], unit: str = "", notes: Sequence[str] = ()
+    what: str, runs: Mapping[str, Sequence[Moment]], notes: Sequence[str] = ()
 ) -> Figure | None:
     """A metric or figure over experiments, one line for each of `runs`; changes of level are ringed.
 
     Args:
         what: the figure's label, `anls ↑`.
         runs: name, usually the run task's → its values, in any order.
-        unit: of the values.
         notes: further notes for the reader.
     """
     series = []
@@ -94,5 +93,5 @@ def history(
         return None
     return Figure(
         stem("history", what), f"{what} over experiments", "line", Axis("time, UTC", scale="time"),
-        Axis(what, unit), tuple(series), notes=tuple(notes), marked="the level changed",
+        Axis(what), tuple(series), notes=tuple(notes), marked="the level changed",
     )  # fmt: skip
