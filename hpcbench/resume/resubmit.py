@@ -210,11 +210,9 @@ class _Troubles:
     def level(self, model: Model) -> int | None:
         """The level of the shape to try next; None: none is left."""
         if model.name in self.starved:
-            level = self.starved[model.name] + 1
-            if level <= len(model.larger):
-                return level
-            over = self.exhausted.get(model.name, -1) >= len(model.larger)
-            return None if over and not self._again else len(model.larger)
+            largest = len(model.larger)
+            over = self.exhausted.get(model.name, -1) >= largest
+            return None if over and not self._again else min(self.starved[model.name] + 1, largest)
         hopeless = model.name in self.failed - self.loaded
         return None if hopeless and not self._again else 0
 

@@ -60,7 +60,7 @@ TRIES = 6
 """Maximum number of tries of sbatch while slurmctld is unreachable; with growing pauses, about a minute."""
 
 
-def submit_first(experiment: Experiment, say: Say = lambda line: None) -> Round:
+def submit_first(experiment: Experiment, say: Say = lambda line: None) -> None:
     """Submit an experiment as planned, or finish a submission that a kill interrupted.
 
     Answers of earlier experiments are taken over first, as the manifest says; jobs ask what is left.
@@ -70,14 +70,11 @@ def submit_first(experiment: Experiment, say: Say = lambda line: None) -> Round:
         EnvironmentFault: Slurm refuses.
     """
     with alone(experiment):
-        known = rounds(experiment)
-        if not known:
-            seal_if_new(experiment)  # a kill may have come between the manifest and the seal
-        if known:
+        if rounds(experiment):
             hand_over(experiment)
         else:
+            seal_if_new(experiment)  # a kill may have come between the manifest and the seal
             begin_first_round(experiment, say)
-    return rounds(experiment)[-1]
 
 
 def begin_first_round(experiment: Experiment, say: Say = lambda line: None) -> None:
