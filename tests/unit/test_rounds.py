@@ -75,6 +75,13 @@ def test_arrays_wait_for_those_of_earlier_groups_and_the_last_job_for_all(
     assert rounds(here)[-1].handed
 
 
+def test_a_further_round_submits_its_own_groups(here: Experiment, scheduler: Scheduler) -> None:
+    first, second = groups(here, 2)
+    begin_round(here, [first])
+    begin_round(here, [second])
+    assert scheduler.taken[2:] == [("g1", 2, []), ("finalise", 1, ["3"])]
+
+
 def test_an_array_that_is_refused_is_halved_until_slurm_takes_it(
     here: Experiment, scheduler: Scheduler
 ) -> None:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,13 @@ def test_a_caller_that_waits_for_the_end_goes_on_once_all_reports_are_sent(
     wait_for_others(here, 60)
     assert reported.is_set()
     who.join()
+
+
+def test_a_caller_that_waits_for_the_end_gives_up_when_its_patience_ends(here: Experiment) -> None:
+    with alone(here):
+        started = time.monotonic()
+        wait_for_others(here, 0.3)
+        assert 0.3 <= time.monotonic() - started < 30
 
 
 def test_no_caller_waits_for_one_that_died_while_reporting(here: Experiment) -> None:
