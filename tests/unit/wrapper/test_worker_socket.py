@@ -115,6 +115,17 @@ def test_pages_of_one_connection_do_not_mix() -> None:
     run(journey())
 
 
+@pytest.mark.long
+def test_512_calls_at_once_end_in_order() -> None:
+    async def journey() -> None:
+        async with served() as (_, engine, one):
+            answers = await asyncio.gather(*(ask(one, *question()) for _ in range(512)))
+            assert {(call.status, text) for call, text in answers} == {((0, ""), TEXT)}
+            assert len(engine.seen) == 512
+
+    run(journey())
+
+
 # a client that is not ours
 
 
