@@ -93,7 +93,7 @@ def bleu(said: Sequence[str], expected: Sequence[str], published: bool = False) 
         right = sum(min(count, known[gram]) for gram, count in grams.items())
         if not right and (order == 1 or not published):
             return 0.0
-        share = right / max(1, len(said) - order + 1) if right else sys.float_info.min
+        share = right / (len(said) - order + 1) if right else sys.float_info.min
         logarithms.append(math.log(share) / orders)
     brevity = math.exp(min(0.0, 1 - len(expected) / len(said)))
     return brevity * math.exp(math.fsum(logarithms))
