@@ -382,7 +382,7 @@ CASES = [
     parse_bench("text_formatting", {"format_there": "semantic_formatting"}, format_sample),
     parse_bench("table", {"tables_there": "grits_trm_composite"}, table_sample),
     parse_bench("chart", {"charts_there": "rule_pass_rate"}, chart_sample),
-    Case("omnidocbench", {"cdm_there": {"plugin": "cdm"}}, cdm_sample, plain_files, CDM),
+    Case("omnidocbench", {"cdm_there": {"plugin": "cdm"}}, cdm_sample, plain_files, CDM, within=1e-12),
     Case("ocrbench-v2", {"texts_there": {"plugin": "ocrbench_v2", "options":
          {"compat": "ocrbench-v2", "words": "jieba", "synonyms": "wordnet"}}},
          transcript_sample, transcript_files, OCRBENCH_V2, within=1e-12),

@@ -86,6 +86,7 @@ def test_in_its_image_a_publishers_scorer_gives_what_its_own_command_gives(
     words = [*arguments(case, answers), "--registry", user.registry]
     done = user.hpcbench(*words, timeout=3 * LONGEST)
     assert done.returncode == 0, done.stderr
+    print(done.stderr)  # names the fault of a sample without a score
     argv: list[str | Path] = ["apptainer", "-q", "exec", "--containall", "--no-home"]
     argv += ["--workdir", folder, "--bind", folder]
     theirs = lab.run_as_user(
