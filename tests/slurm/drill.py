@@ -78,12 +78,18 @@ class Drill(Bench):
         """Her experiments."""
         return [Run(self, path) for path in sorted(self.home.glob("experiments/*-*"))]
 
-    def at_site(self, setup: Sequence[str] = (), **fields: object) -> None:
-        """Set `slurm` fields of her site profile, and lines at the start of every job."""
+    def at_site(
+        self,
+        setup: Sequence[str] = (),
+        container: Mapping[str, object] | None = None,
+        **fields: object,
+    ) -> None:
+        """Set fields of her site profile: of `slurm`, of `container`, and lines at the start of every job."""
         profile = self.folder / "config" / "hpcbench" / "sites" / "default.yaml"
         data = yaml.safe_load(profile.read_text())
         data["slurm"].update(fields)
         data["setup"] = [*data.get("setup", ()), *setup]
+        data.setdefault("container", {}).update(container or {})
         profile.write_text(yaml.safe_dump(data))
 
     def shim(self, name: str, script: str) -> str:

@@ -253,7 +253,7 @@ def test_a_node_that_does_not_join_is_named_and_left_out(drill: Drill, calm: Run
     assert bad["node"] == "n2"
     assert bad["message"].startswith("rank 1 on n2: its job step did not start"), bad["message"]
     (ready,) = run.said("model_ready")
-    assert ready["nodes"] == ["n1", "n3"]
+    assert len(ready["nodes"]) == 2 and "n2" not in ready["nodes"]
 
 
 @pytest.mark.campaign
@@ -302,7 +302,9 @@ def test_a_job_at_its_time_limit_drains_with_all_its_ranks(drill: Drill, calm: R
 def test_all_ranks_run_in_one_image_with_the_sites_settings_of_its_network(
     drill: Drill, calm: Run, image: str
 ) -> None:
-    drill.at_site(setup=["export NCCL_IB_HCA=mlx5_0"])
+    # The engine reads its script in the user's folder.
+    container = {"insecure_registries": ["localhost:5000"], "binds": [str(drill.folder)]}
+    drill.at_site(setup=["export NCCL_IB_HCA=mlx5_0"], container=container)
     run = over_two_nodes(drill, image=image)
     found = at_work(run)
     images = {environ(pid).get("APPTAINER_CONTAINER") for pid in found.values()}
