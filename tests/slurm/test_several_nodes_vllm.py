@@ -190,7 +190,7 @@ class AtWork:
     """An experiment with many questions to a vLLM over two nodes."""
 
     def __init__(self, user: User, model: str) -> None:
-        self.user, self.memory = user, shared_memory()
+        self.user = user
         long = run_task(model, limit=None, repeats=3)
         self.id = user.submit(user.plan("faults", [long], parallelism=1))
         self.ranks: dict[int, int] = {}
@@ -205,6 +205,7 @@ class AtWork:
         until(lambda: self.user.answered(self.id) > many, "answers", timeout=300)
         self.ready, self.before, self.ranks = ready[-1], self._answers(), self._ranks()
         assert sorted(self.ranks) == [0, 1]
+        self.memory = shared_memory()
 
     def _ready(self) -> list[dict[str, Any]]:
         return said(self.user, self.id, "model_ready")
@@ -212,7 +213,7 @@ class AtWork:
     def ended(self) -> None:
         """Wait until nothing of the load is left, and all that was acknowledged still is there."""
         print(f"ended after {ended(self.ranks):.1f} s")
-        until(lambda: shared_memory() <= self.memory, "its shared memory to go")
+        until(lambda: not self.memory & shared_memory(), "its shared memory to go")
         assert self.before.items() <= self._answers().items()
 
     def why(self) -> str:
