@@ -66,7 +66,7 @@ class Store:
     """
 
     def __init__(self, key: str, folder: Path | None = None) -> None:
-        place = state_folder("auth")
+        place = folder or state_folder("auth")
         try:
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
