@@ -118,8 +118,9 @@ def test_progress_starts_the_pauses_again(tmp_path: Path, monkeypatch: pytest.Mo
     later.owe(here)
     monkeypatch.setattr(later, "_in_a_process", lambda *_: (0, "no route"))
     assert later.pay(here, 1) == "no route"
-    assert [debt.failures for debt in later.debts(here)] == [1]
-    now = time.time() + later.WAITS[0]
+    (debt,) = later.debts(here)
+    assert debt.failures == 1
+    now = debt.at + later.WAITS[0]
     monkeypatch.setattr(time, "time", lambda: now)
     monkeypatch.setattr(later, "_in_a_process", lambda *_: (3, "late"))
     assert later.pay(here, 1) == "late"
