@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import platform
 import shutil
@@ -47,6 +48,9 @@ _UUID_BYTES = 37
 State = Literal["empty", "loading", "ready", "draining", "failed"]
 
 _STOPPED = "a process of the engine was stopped (SIGSTOP)"
+
+_LOOKS_A_MEMORY = 10
+"""Looks at a further rank for each look at its shared memory, which reads the maps of all its processes."""
 
 _NEWS_KEPT = 64
 """Queue length of a listener; if it does not read, the oldest news is dropped."""
@@ -444,12 +448,15 @@ class Supervisor:
     async def _watch_follower(self, child: Child) -> EngineFailed:
         """Watch the process of a rank that serves nothing: nothing but its end says that it fails."""
         stops = _Stops(child, self.stopped_looks)
-        while True:
+        for look in itertools.count():
             await asyncio.wait({child.ended}, timeout=self.look_seconds)
             if child.ended.done():
-                return await child.exited("as a further rank", follows=True)
+                break
             if stops.look():
                 return await child.failure("stopped", _STOPPED, "stalled")
+            if not look % _LOOKS_A_MEMORY:  # when it has loaded is not known here
+                await asyncio.to_thread(child.see_shared_memory)
+        return await child.exited("as a further rank", follows=True)
 
     # --- reports ---------------------------------------------------------------------------------
 

@@ -107,13 +107,41 @@ def test_what_was_seen_once_goes_also_if_no_process_is_left_to_be_asked(
     assert before.exists()
 
 
+def test_a_semaphore_goes_whose_maker_knows_another_name_of_it(tmp_path: Path) -> None:
+    # Its tracker is killed, too, as by a cluster that ends all processes of a step.
+    code = """\
+import multiprocessing, time
+lock = multiprocessing.get_context("spawn").Lock()
+print(lock._semlock.name, flush=True)
+time.sleep(60)
+"""
+
+    async def journey() -> Path:
+        log = Log(tmp_path / "log", Mask())
+        child = await Child.start(Command([sys.executable, "-c", code]), {}, log)
+        while len(lines := log.tail()) < 1:
+            await asyncio.sleep(0.02)
+        semaphore = FOLDER / f"sem.{lines[0].removeprefix('/')}"
+        assert semaphore.exists()
+        child.see_shared_memory()
+        for pid in process_tree.members(child.pid, child.mark):
+            os.kill(pid, signal.SIGKILL)
+        await child.ended
+        assert semaphore.exists()
+        await child.stop()
+        await log.close()
+        return semaphore
+
+    assert not asyncio.run(asyncio.wait_for(journey(), 30)).exists()
+
+
 def test_another_file_of_the_same_name_is_left_alone(unknown: Path) -> None:
     seen = SharedMemory()
     unknown.write_bytes(b"theirs")
-    seen.note({unknown.name: 1})  # another inode
+    seen.note({1})  # another inode
     seen.remove()
     assert unknown.exists()
-    seen.note({unknown.name: unknown.stat().st_ino})
+    seen.note({unknown.stat().st_ino})
     seen.remove()
     assert not unknown.exists()
 
