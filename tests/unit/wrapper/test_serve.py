@@ -341,7 +341,8 @@ def test_a_job_that_cannot_load_its_model_keeps_the_reason(
     [failed] = folder.glob("*/failed")
     assert "missing_weights" in failed.read_text()
     [log] = failed.parent.glob("*.out")
-    assert "engine ended with exit code 1 while loading" in log.read_text()
+    said = "engine ended with exit code 1 while loading"
+    until(lambda: said in log.read_text(), 60, "the job's message")
 
 
 def test_serve_tells_why_a_model_cannot_be_loaded(serving: Callable[..., Serving]) -> None:
