@@ -29,6 +29,9 @@ MANY_FLIPS = 1_000
 MOST_DIFFERENCES = 40
 """Number of configuration differences that are printed; --json and --report have all."""
 
+_CELL = 48
+"""Characters of a text in a cell of a table."""
+
 MOST_PACKAGES = 6
 """Number of further differences, in packages of images, that are printed; there may be a hundred."""
 
@@ -310,7 +313,7 @@ def _differences(differences: Sequence[Mapping[str, Any]]) -> Table:
 def _line(text: str) -> str:
     """A text on one line, for a cell. A model's text may contain anything, even a terminal's commands."""
     flat = " ".join(_printable(text).split())
-    return flat if len(flat) <= 48 else f"{flat[:48]}…"
+    return flat if len(flat) <= _CELL else f"{flat[:_CELL]}…"
 
 
 def _printable(text: str) -> str:

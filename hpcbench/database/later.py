@@ -127,7 +127,7 @@ def pay(experiment: Experiment, limit: float) -> str | None:
         if (lacking := _elsewhere(database)) is not None:
             return lacking
         use_umask(experiment.resolved.site)
-        with notes_on(path, 0.0) as notes:
+        with notes_on(path) as notes:
             sent, why = _in_a_process(experiment, limit)
             if why is None:
                 notes.put("sent", "", debt.stamp)

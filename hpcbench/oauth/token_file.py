@@ -111,7 +111,7 @@ class Store:
     @contextlib.contextmanager
     def lease(self) -> Iterator[bool]:
         """Yield whether this process alone may ask for a token while inside."""
-        with alone(self._lock, 0.0, SILENCE_SECONDS) as mine:
+        with alone(self._lock, silence=SILENCE_SECONDS) as mine:
             yield mine
 
     def token(self, record: Record) -> Token | None:

@@ -49,7 +49,7 @@ State = Literal["empty", "loading", "ready", "draining", "failed"]
 
 _STOPPED = "a process of the engine was stopped (SIGSTOP)"
 
-_LOOKS_A_MEMORY = 10
+_LOOKS_FOR_MEMORY = 10
 """Looks at a further rank for each look at its shared memory, which reads the maps of all its processes."""
 
 _NEWS_KEPT = 64
@@ -454,7 +454,7 @@ class Supervisor:
                 break
             if stops.look():
                 return await child.failure("stopped", _STOPPED, "stalled")
-            if not look % _LOOKS_A_MEMORY:  # when it has loaded is not known here
+            if not look % _LOOKS_FOR_MEMORY:  # when it has loaded is not known here
                 await asyncio.to_thread(child.see_shared_memory)
         return await child.exited("as a further rank", follows=True)
 

@@ -12,9 +12,6 @@ from hpcbench.reporting.figures import Axis, Figure, Matrix, Series
 from hpcbench.reporting.figures.style import outcome_rank
 from hpcbench.reporting.printed_tables import MetricRow, first_metric
 
-BINS = 20
-"""Bins of a distribution of scores."""
-
 OUTLINES = 5
 """Most histograms drawn over each other; more become rows of a heatmap."""
 
