@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -26,6 +26,12 @@ from hpcbench.ssh.login import Host
 
 FAILED = 255
 """Exit code if something other than the command failed; the last line then begins with FATAL."""
+
+LOGIN_SECONDS = 60.0
+"""Limit for one login; a host that drops packets would take all of the time."""
+
+ASK_SECONDS = 10.0
+"""Interval in which a machine's provider is asked for it while it cannot be reached."""
 
 PID = "/run/hpcbench.pid"
 """File with the command's process id, in the machine."""
@@ -80,17 +86,26 @@ class Machine:
         """Words before a command line for the machine."""
         return (*self._connection.words(), "rented")
 
-    def connect(self, until: float) -> None:
+    def connect(self, until: float, lives: Callable[[], bool]) -> None:
         """Log in, as soon as its sshd is up.
 
+        Args:
+            until: Unix time after which nobody waits.
+            lives: asks its provider whether it still runs.
+
         Raises:
-            EnvironmentFault: not in time.
+            EnvironmentFault: not in time, or it no longer runs.
         """
+        asked = time.monotonic()
         while True:
             try:
-                return self._connection.connect(seconds=max(1.0, until - time.time()))
+                seconds = max(1.0, min(LOGIN_SECONDS, until - time.time()))
+                return self._connection.connect(seconds=seconds)
             except EnvironmentFault as fault:
-                if time.time() > until:
+                gone = False
+                if time.monotonic() - asked > ASK_SECONDS:
+                    asked, gone = time.monotonic(), not lives()
+                if gone or time.time() > until:
                     raise EnvironmentFault(
                         f"cannot reach the rented machine over ssh: {fault.message}",
                         remedy="its image must run as root and have sshd, or apt to install it; this "

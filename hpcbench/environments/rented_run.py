@@ -115,15 +115,29 @@ def run(spec: Spec, signals: _Signals, started: threading.Event) -> int:
     with tempfile.TemporaryDirectory(prefix=".rented-", dir=within) as name:
         folder = Path(name)
         with _Lease(spec, signals) as lease, lease.rent(folder) as machine:
-            machine.connect(lease.reachable_until)
-            left = max(0, round(lease.deadline + LATE - time.time()))
-            machine.lay_out(spec.mounts, lease.machines.end_at(left))
-            for mount in spec.mounts:
-                if mount.read_only:
-                    machine.send(mount)
-            packages = _packages(spec, machine)
-            machine.send(Bind(str(packages), PACKAGES, read_only=True))
-            return _command(spec, machine, signals, lease, started)
+            try:
+                return _inside(spec, machine, signals, lease, started)
+            except HpcbenchError as error:  # at any step: it can be taken at any time
+                if time.time() > lease.deadline or lease.lives():
+                    raise
+                raise _Taken(
+                    "the rented machine is gone: preempted, or deleted by another program"
+                ) from error
+
+
+def _inside(
+    spec: Spec, machine: Machine, signals: _Signals, lease: _Lease, started: threading.Event
+) -> int:
+    """Prepare the machine, and run the command in it."""
+    machine.connect(lease.reachable_until, lease.lives)
+    left = max(0, round(lease.deadline + LATE - time.time()))
+    machine.lay_out(spec.mounts, lease.machines.end_at(left))
+    for mount in spec.mounts:
+        if mount.read_only:
+            machine.send(mount)
+    packages = _packages(spec, machine)
+    machine.send(Bind(str(packages), PACKAGES, read_only=True))
+    return _command(spec, machine, signals, lease, started)
 
 
 def _command(
@@ -155,8 +169,6 @@ def _command(
         process.kill()
         process.wait()
     if process.returncode == FAILED and machine.lost():
-        if not lease.lives():
-            raise _Taken("the rented machine is gone: preempted, or deleted by another program")
         raise EnvironmentFault("the connection to the rented machine broke")
     written.fetch(last=True)
     return process.returncode

@@ -83,6 +83,8 @@ class FakeSky:
         self.pending: dict[str, threading.Event] = {}
         self.delay = 0.2
         """Seconds of a launch until the machine can be reached."""
+        self.sshd = True
+        """Whether machines can be reached."""
         self.server_up = True
         self.failures: list[tuple[str, str]] = []
         """Verb and message of the next failures, each used once."""
@@ -170,7 +172,7 @@ class FakeSky:
             cluster = self.clusters[name] = Cluster()
             cluster.process = start_pod(
                 self.folder / name,
-                ["sh", "-c", START],
+                ["sh", "-c", START if self.sshd else "sleep 300"],
                 {"SSH_PORT": str(port), "PUBLIC_KEY": Path(f"{key}.pub").read_text().strip()},
             )
         time.sleep(self.delay)

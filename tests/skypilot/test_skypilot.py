@@ -62,9 +62,15 @@ def test_without_an_image_it_is_the_machines_python(rig: Rig, fake: FakeSky) -> 
     assert "image_id" not in fake.asked("launch")[0].task["resources"]
 
 
-def test_a_machine_that_is_taken_away(rig: Rig, fake: FakeSky) -> None:
+@pytest.mark.parametrize("when", ["unreachable", "prepared", "running"])
+def test_a_machine_that_is_taken_away(rig: Rig, fake: FakeSky, when: str) -> None:
+    fake.sshd = when != "unreachable"
     runner = rig.start("python", "-c", SLEEP)
-    runner.wait_for("asleep")
+    if when == "running":
+        runner.wait_for("asleep")
+    while not any(cluster.state == "UP" for cluster in fake.clusters.values()):
+        assert runner.process.poll() is None, runner.said()
+        time.sleep(0.01)
     fake.delete(next(iter(fake.clusters)))
     assert runner.end() == TAKEN
     assert (

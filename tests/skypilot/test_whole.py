@@ -24,7 +24,10 @@ def test_preemption_costs_no_answer_and_blames_no_model(
     folder = rig.folder
     container = rig.site(start_minutes=10).model_dump(include={"manager", "options"})
     command = rig.write_plan(
-        "tiny-rented", {"home": str(folder / "hpcbench"), "container": container}, concurrency=1
+        "tiny-rented",
+        {"home": str(folder / "hpcbench"), "container": container},
+        concurrency=1,
+        sample={"size": 40},
     )
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     with (folder / "said").open("wb") as said:
@@ -34,9 +37,9 @@ def test_preemption_costs_no_answer_and_blames_no_model(
     home = folder / "hpcbench/experiments"
     taken = 0
     while submit.poll() is None:
-        # The first while its engine loads, the others once their engine is ready.
+        # The first while its engine loads, if it says so before it is ready; the others once they are ready.
         ready, loading = sum(_events(home, "model_ready")), sum(_events(home, "loading"))
-        if taken < PREEMPTED and (ready == taken if taken else loading):
+        if taken < PREEMPTED and (ready == taken if taken else loading or ready):
             for name in [one for one, cluster in fake.clusters.items() if cluster.state == "UP"]:
                 fake.delete(name)
                 taken += 1
