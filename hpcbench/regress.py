@@ -111,14 +111,14 @@ def regress(wanted: Regression, ask: Ask) -> Standing:
         return Standing("running", ())
     last = runs.last_with_experiment()
     if last is None or last.collected:
-        return _begin(wanted, runs, wanted.resolved, ask)
+        return _begin(wanted, runs, newest, wanted.resolved, ask)
     standing = _collected(wanted, root, last, ask)
     if standing.state == "running":
         return standing
     # Only now: after an earlier kill, the next call repeats the result, and its exit code is not lost.
     last.note("collected")
     if wanted.go_on:
-        _begin(wanted, runs, wanted.resolved, ask)
+        _begin(wanted, runs, newest, wanted.resolved, ask)
     return standing
 
 
@@ -180,12 +180,21 @@ def again(resolved: ResolvedPlan, names: Collection[str], number: int) -> Resolv
 # --- start of a run ------------------------------------------------------------------------------------
 
 
-def _begin(wanted: Regression, runs: Runs, resolved: ResolvedPlan, ask: Ask) -> Standing:
-    """Submit a further run, unless another call does it."""
-    newest = runs.newest
+def _begin(
+    wanted: Regression, runs: Runs, newest: Run | None, resolved: ResolvedPlan, ask: Ask
+) -> Standing:
+    """Submit the run after the newest one, unless another call does it, or has done it.
+
+    Args:
+        wanted: the regression run.
+        runs: the runs.
+        newest: the newest one before the caller looked whether a further one is due.
+        resolved: the plan.
+        ask: functions of the caller.
+    """
     mine = runs.claim(newest.number + 1 if newest is not None else 1)
     if mine is None:
-        ask.say(f"another process submits {wanted.plan.name} at the moment")
+        ask.say(f"another process submits {wanted.plan.name}")
         return Standing("running", ())
     with beating(mine.path):
         try:
@@ -304,15 +313,15 @@ def _confirmed(
         return (), None
     runs = Runs(home(wanted.resolved.site), wanted.plan, "again", run.path.with_suffix(".again"))
     while True:
+        newest = runs.newest
         asked = list(_experiments(runs))
         # An experiment that another call prepared but did not submit looks interrupted: prepare no second.
         running = [one for one in asked if looked_after(one, ask.submit, lambda line: None) is None]
         if len(asked) >= wanted.policy.confirm:
             break
-        newest = runs.newest
         if newest is not None and newest.busy:
             return (), tuple(running)
-        standing = _begin(wanted, runs, again(wanted.resolved, names, len(asked) + 1), ask)
+        standing = _begin(wanted, runs, newest, again(wanted.resolved, names, len(asked) + 1), ask)
         if not standing.experiments:
             return (), tuple(running)
     if running:

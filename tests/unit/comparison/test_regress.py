@@ -345,6 +345,39 @@ def test_two_at_once_submit_once_and_tell_once(nights: Nights) -> None:
     assert len(nights.submitted) <= 2
 
 
+def sleeping(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, meanwhile: Any) -> None:
+    """After its next look at the runs, a call sleeps, and `meanwhile` happens."""
+    look, due = getattr(where, name), [meanwhile]
+
+    def looked(runs: cron.Runs) -> Any:
+        found = look(runs)
+        found = found if found is None or isinstance(found, cron.Run) else list(found)
+        if due:
+            due.pop()()
+        return found
+
+    monkeypatch.setattr(where, name, looked)
+
+
+@pytest.mark.usefixtures("main_is_set")
+def test_a_call_that_slept_after_it_looked_submits_no_second_run(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeping(monkeypatch, cron.Runs, "last_with_experiment", nights.call)
+    assert nights.call().state == "running"
+    assert len(nights.submitted) == 1
+
+
+@pytest.mark.usefixtures("main_is_set")
+def test_nor_a_further_confirmation(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    nights.policy = policy(confirm=1)
+    nights.call()
+    nights.ends(wrong(*range(24)))
+    sleeping(monkeypatch, module, "_experiments", nights.call)
+    assert nights.call().state == "running"
+    assert len(nights.submitted) == 2
+
+
 @pytest.mark.usefixtures("main_is_set")
 def test_a_preparation_that_fails_is_tried_again(nights: Nights) -> None:
     def fail() -> None:
