@@ -1,7 +1,7 @@
 """Questions and commands to Slurm: one question for all jobs and all readers, pure parsers, 22.05 and newer.
 
 `snapshot` this user's jobs now · `fates` the ends of jobs that are gone · `why_pending` why a job waits ·
-`set_throttle`, `exclude_nodes`, `hold` … change a job · `partitions`, `nodes_by_partition` … the cluster.
+`set_throttle`, `exclude_nodes` … change a job · `partitions`, `nodes_by_partition` … the cluster.
 """
 
 from hpcbench.slurm.accounting import (
@@ -39,7 +39,6 @@ from hpcbench.slurm.scontrol import (
     classify_refusal,
     depend_on,
     exclude_nodes,
-    hold,
     release_hold,
     set_throttle,
 )
@@ -60,7 +59,6 @@ __all__ = [
     "depend_on",
     "exclude_nodes",
     "fates",
-    "hold",
     "judge",
     "max_array_size",
     "nodes_by_partition",

@@ -76,22 +76,14 @@ def depend_on(job: str, after: Sequence[str]) -> bool:
     return _update(job, f"Dependency=afterany:{':'.join(after)}" if after else "Dependency=")
 
 
-def hold(jobs: Sequence[str]) -> bool:
-    """Keep pending jobs and arrays from starting; running jobs continue.
-
-    Raises:
-        EnvironmentFault: Slurm refuses or does not answer.
-    """
-    return _each("hold", jobs)
-
-
 def release_hold(jobs: Sequence[str]) -> bool:
-    """Let held jobs start.
+    """Let held jobs start; Slurm continues after a job that is gone.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
     """
-    return _each("release", jobs)
+    starts = range(0, len(jobs), _AT_ONCE)
+    return all([_tell("release", ",".join(jobs[start : start + _AT_ONCE])) for start in starts])
 
 
 def cancel_waiting(jobs: Sequence[str]) -> None:
@@ -131,12 +123,6 @@ def classify_refusal(message: str) -> Refusal:
 
 def _update(job: str, change: str) -> bool:
     return _tell("update", f"JobId={job}", change)
-
-
-def _each(verb: str, jobs: Sequence[str]) -> bool:
-    """Apply an scontrol verb to several jobs; Slurm continues after a job that is gone."""
-    starts = range(0, len(jobs), _AT_ONCE)
-    return all([_tell(verb, ",".join(jobs[start : start + _AT_ONCE])) for start in starts])
 
 
 def _tell(*words: str) -> bool:

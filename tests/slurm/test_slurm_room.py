@@ -139,22 +139,23 @@ def test_why_a_job_waits_is_said_in_words(shell: Shell) -> None:
     assert sum("--states=PENDING" in call for call in shell.calls.read_text().splitlines()) == 1
 
 
-def test_throttle_and_hold_of_an_array_are_changed(shell: Shell) -> None:
+def test_an_arrays_throttle_is_changed_and_its_hold_released(shell: Shell) -> None:
     array = shell.sbatch("--array=0-5%1", "-t", "5")
     until(lambda: shell.state(f"{array}_0") == "RUNNING", 90, "the first task to run", every=0.5)
+    assert shell.lab.run_as_user(["scontrol", "hold", array]).returncode == 0
     reported = shell.ask(
-        "told = [slurm.set_throttle(ids[0], 2), slurm.hold(ids)]\n"
-        "show([told, slurm.snapshot(0).find(ids[0])])",
-        array,
+        "show([slurm.set_throttle(ids[0], 2), slurm.snapshot(0).find(ids[0])])", array
     )
-    assert reported[0] == [True, True]
+    assert reported[0] is True
     assert reported[1]["task_ids"].endswith("%2")
     held, gone = shell.ask(
-        "held = slurm.snapshot(0).find(ids[0]).reason\nslurm.release_hold(ids)\n"
-        "show([held, slurm.set_throttle('999999', 1)])",
+        "now = [slurm.snapshot(0).find(ids[0]).reason]\nslurm.release_hold(ids)\n"
+        "now.append(slurm.snapshot(0).find(ids[0]).reason)\n"
+        "show([now, slurm.set_throttle('999999', 1)])",
         array,
     )
-    assert held == "JobHeldUser"
+    assert held[0] == "JobHeldUser"
+    assert held[1] != held[0]
     assert gone is False
 
 

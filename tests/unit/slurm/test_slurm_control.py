@@ -20,13 +20,11 @@ DOWN = "slurm_update error: Unable to contact slurm controller (connect failure)
 
 def test_scontrol_gets_its_orders_without_a_shell(fake: Fake) -> None:
     assert slurm.set_throttle("4711", 3)
-    assert slurm.hold(["1", "2_3"])
-    assert slurm.release_hold(["1"])
+    assert slurm.release_hold(["1", "2_3"])
     assert slurm.depend_on("9", ["7", "8"])
     assert fake.calls("scontrol") == [
         "update JobId=4711 ArrayTaskThrottle=3",
-        "hold 1,2_3",
-        "release 1",
+        "release 1,2_3",
         "update JobId=9 Dependency=afterany:7:8",
     ]
     slurm.cancel(["1", "2"])
@@ -70,17 +68,17 @@ def test_a_job_that_has_ended_is_no_error_nor_are_some_tasks_of_an_array(
 ) -> None:
     fake.fails("scontrol", said)
     assert slurm.set_throttle("4711", 3) is in_time
-    assert slurm.hold(["4711"]) is in_time
+    assert slurm.release_hold(["4711"]) is in_time
     assert slurm.exclude_nodes("4711", ["n1"]) is in_time
 
 
 def test_whatever_else_is_wrong_is_reported_in_slurm_s_last_line(fake: Fake) -> None:
     fake.fails("scontrol", "Access/permission denied for job 7\nslurm_suspend error: No error")
     with pytest.raises(EnvironmentFault, match=r"^scontrol: Access/permission denied for job 7$"):
-        slurm.hold(["7"])
+        slurm.release_hold(["7"])
     fake.lacks("scontrol")
     with pytest.raises(EnvironmentFault, match="no `scontrol` on PATH"):
-        slurm.hold(["7"])
+        slurm.release_hold(["7"])
 
 
 def test_a_slurmctld_that_restarts_is_waited_for_where_asked(
