@@ -27,6 +27,9 @@ ASSUMED_LIFETIME = 300.0
 LONGEST_LIFETIME = 30 * 86400.0
 """Longer ones are cut to this, seconds."""
 
+RSA_BITS = 2048
+"""Shortest key of RS256 (RFC 7518, section 3.3)."""
+
 _ASSERTION_SECONDS = 300
 _MOST_WORDS = 300
 """Characters of a server's words in an error."""
@@ -207,6 +210,11 @@ def assertion(client: str, audience: str, pem: str, key_id: str | None) -> str:
         head["kid"] = key_id
     signed = f"{_base64(json.dumps(head).encode())}.{_base64(json.dumps(claims).encode())}"
     if isinstance(key, rsa.RSAPrivateKey):
+        if key.key_size < RSA_BITS:
+            raise EnvironmentFault(
+                f"`private_key` is an RSA key of {key.key_size} bits; RS256 wants {RSA_BITS} or more",
+                remedy="use a longer key, or one of the curve P-256",
+            )
         signature = key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
     elif curve:
         assert isinstance(key, ec.EllipticCurvePrivateKey)

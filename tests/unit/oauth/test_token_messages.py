@@ -124,7 +124,7 @@ def test_a_mark_of_the_byte_order_before_an_answer_is_no_error() -> None:
     assert (found.access, found.lifetime) == ("abc", 60)
 
 
-@pytest.mark.parametrize("kind", ["p384", "ed25519", "dsa", "public", "locked", "curve"])
+@pytest.mark.parametrize("kind", ["p384", "ed25519", "dsa", "short", "public", "locked", "curve"])
 def test_a_key_that_cannot_sign_is_refused_in_one_line(kind: str) -> None:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
@@ -133,6 +133,7 @@ def test_a_key_that_cannot_sign_is_refused_in_one_line(kind: str) -> None:
         "p384": lambda: ec.generate_private_key(ec.SECP384R1()),
         "ed25519": ed25519.Ed25519PrivateKey.generate,
         "dsa": lambda: dsa.generate_private_key(1024),
+        "short": lambda: rsa.generate_private_key(65537, 1024),
     }
     how: Any = serialization.NoEncryption()
     if kind == "locked":
