@@ -33,9 +33,9 @@ def loading() -> Iterator[None]:
 
 def _end() -> None:
     for one in gc.get_objects():
-        if isinstance(
-            one, _IOBase
-        ):  # a plugin may have left it open, and only the search would find it
+        # A plugin may have left it open, and only the search would find it. `isinstance` would ask the object
+        # for its class, and some of torch's then warn.
+        if issubclass(type(one), _IOBase):
             with contextlib.suppress(Exception):
                 one.flush()
     gc.freeze()

@@ -126,7 +126,7 @@ def normal(name: str) -> str:
 def _missing(extra: str) -> list[str]:
     """Unmet requirements of an extra; all its requirements if all are met, because then one is broken."""
     every = list(dict.fromkeys(requirements(extra)))
-    return [one for one in every if not _is_met(one)] or every
+    return [one for one in every if not is_met(one)] or every
 
 
 def needed() -> set[str]:
@@ -177,10 +177,11 @@ def requirements(extra: str) -> Iterator[str]:
                 yield f"{one.name}{extras}{one.specifier}"
 
 
-def _is_met(text: str) -> bool:
+def is_met(requirement: str) -> bool:
+    """Whether this Python has what a requirement asks for."""
     from packaging.requirements import Requirement
 
-    wanted = Requirement(text)
+    wanted = Requirement(requirement)
     try:
         there = metadata.version(wanted.name)
     except metadata.PackageNotFoundError:

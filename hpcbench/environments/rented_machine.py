@@ -90,7 +90,7 @@ class Machine:
         """Log in, as soon as its sshd is up.
 
         Args:
-            until: Unix time after which nobody waits.
+            until: Unix time at which it gives up.
             lives: asks its provider whether it still runs.
 
         Raises:

@@ -15,7 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from hpcbench import plugins, secret
 from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
-from hpcbench.installed import install_hint, requirements
+from hpcbench.installed import install_hint, is_met, requirements
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.source import Loc, Source
@@ -272,12 +272,13 @@ class PluginChecks:
         """
         if task.protocol != "grpc":
             return ()
-        if missing := [one for one in ("grpc", "grpc_reflection") if absent(one)]:
-            what = f"`protocol: grpc` needs {', '.join(missing)}, which this Python does not have"
+        # The other packages of the extra are for clients of `serve`.
+        lines = tuple(line for line in requirements("grpc") if line.startswith("protobuf"))
+        if missing := [line for line in lines if not is_met(line)]:
+            what = f"`protocol: grpc` needs {missing[0]}, which this Python does not have"
             self.found.say(source, loc, what, install_hint("grpc"))
         if model.image is None:
             return ()
-        lines = tuple(requirements("grpc"))
         for line in lines:
             self._requirement(line, source, loc)
         return lines
