@@ -2,7 +2,7 @@
 
 A worker's loop over shards of a small experiment runs in a process of its own, once with few and once with
 many shards: the difference, by shards, is what a shard costs; start-up falls out. The bounds beside it are
-those that `tests/unit/test_file_ops.py` holds without strace. No strace on the machine: it says so.
+those that `tests/unit/experiment/test_file_ops.py` holds without strace. Without strace it says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from hpcbench.experiment.layout import Experiment
 from tests.unit import small
-from tests.unit.test_file_ops import FOLD_CALLS, RUN_CALLS, RUN_SYNCS, SAMPLES, fold_all, run
+from tests.unit.experiment.test_file_ops import (
+    FOLD_CALLS,
+    RUN_CALLS,
+    RUN_SYNCS,
+    SAMPLES,
+    fold_all,
+    run,
+)
 
 FEW, MANY = 20, 120
 

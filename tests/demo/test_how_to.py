@@ -18,7 +18,7 @@ from tests.pages import blocks, missing, shown
 from tests.unit.earlier import CUT, unpack
 from tests.unit.interchange import kits
 from tests.unit.interchange.test_v01_answers import answers, config, data_dirs
-from tests.unit.test_crontab import FAKE as FAKE_CRONTAB
+from tests.unit.site.test_crontab import FAKE as FAKE_CRONTAB
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs/how-to").glob("*.md"))

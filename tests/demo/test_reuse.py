@@ -90,7 +90,7 @@ class User:
         return sorted(known, key=lambda one: one.manifest_file.stat().st_mtime_ns)
 
 
-@pytest.mark.campaign  # what is asked: tests/unit/test_reuse.py; a real reuse: test_resource_metrics.py
+@pytest.mark.campaign  # what is asked: unit/submit/test_reuse.py; a real reuse: test_resource_metrics.py
 def test_a_plan_submitted_again_asks_only_what_is_new(tmp_path: Path) -> None:
     user = User(tmp_path)
     user.samples(6)

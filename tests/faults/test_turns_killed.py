@@ -78,7 +78,7 @@ def test_arms_that_are_distinguished_stop_early_and_the_experiment_ends(bench: B
     assert (outcome["state"], outcome["shards_left"]) == ("incomplete", [])
 
 
-@pytest.mark.campaign  # the arm below ends both by the same way; tests/unit/test_pilot.py has pilots
+@pytest.mark.campaign  # the arm below ends both by the same way; tests/unit/worker/test_pilot.py has pilots
 def test_an_arm_whose_pilot_fails_ends_both(bench: Bench) -> None:
     bench.script(answer_ms=[5, 10])
     trial = submitted(bench, answer_ms=[5, 10], broken=".", pilot=4)

@@ -172,7 +172,7 @@ def test_a_pilot_fails_the_run_task_that_fails_throughout_and_lets_the_others_go
     assert len(trial.answers("bad")) == 40
 
 
-@pytest.mark.campaign  # tests/unit/test_pilot.py has it without processes
+@pytest.mark.campaign  # tests/unit/worker/test_pilot.py has it without processes
 def test_without_a_pilot_what_fails_is_asked_to_its_end(bench: Bench) -> None:
     bench.model("broken")
     bench.script(answer_ms=[1, 3], broken="^broken")

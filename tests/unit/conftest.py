@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpcbench import secret
+
+NOWHERE = Path("/nonexistent")
+"""The home of a test that writes no files."""
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Site profiles, registry and tokens of the user are none, or those in the folder of the test."""
+    folder = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else NOWHERE
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
 
 
 @pytest.fixture(autouse=True)

@@ -35,6 +35,7 @@ from hpcbench.status import ExperimentStatus
 from hpcbench.submit.estimate import spared
 from hpcbench.testing import check
 from tests.pages import blocks
+from tests.syntax import parsed
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "hpcbench"
@@ -72,7 +73,7 @@ def test_the_walks_of_the_architecture_page_lead_through_code_that_is_there() ->
         "a longer walk is a reason to think"
     )
     for module, name in steps:
-        tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+        tree = parsed((PACKAGE / module).read_text(encoding="utf-8"))
         assert name in {getattr(node, "name", None) for node in ast.walk(tree)}, (module, name)
 
 
@@ -193,7 +194,6 @@ def test_the_first_plan_of_the_page_what_to_set_is_written_and_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
     (block,) = (one for one in blocks(ROOT / "docs/what-to-set.md") if one.language == "sh")
     assert main(block.text.split()[1:]) == 0, capsys.readouterr().err
@@ -333,7 +333,7 @@ def test_the_troubleshooting_page_quotes_messages_that_there_are() -> None:
     said = "\n".join(
         node.value
         for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
     quoted = re.findall(

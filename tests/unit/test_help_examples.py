@@ -29,7 +29,7 @@ from tests.remote.hub import hub
 from tests.unit.court import Court
 from tests.unit.earlier import CUT, WHOLE, unpack
 from tests.unit.interchange import kits
-from tests.unit.test_crontab import FAKE as FAKE_CRONTAB
+from tests.unit.site.test_crontab import FAKE as FAKE_CRONTAB
 
 ROOT = Path(__file__).parents[2]
 
@@ -111,9 +111,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     unpack(tmp_path / "home")
     shutil.rmtree(tmp_path / "home/experiments" / CUT)
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("HPCBENCH_SITE", str(tmp_path / "site"))
     monkeypatch.setenv("RUN_MODE", "dev")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}\n")))

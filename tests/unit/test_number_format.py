@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hpcbench import number_format as form
 from hpcbench.number_format import four_digits
 from hpcbench.reporting.figures import style
+from tests.syntax import parsed
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +54,7 @@ def test_percent_is_printed_by_one_rule() -> None:
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in sorted((ROOT / "hpcbench").rglob("*.py"))
         if "%}" in (text := path.read_text(encoding="utf-8"))
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(text))
         if isinstance(node, ast.FormattedValue)
         and node.format_spec is not None
         and re.search(r"%'?$", ast.unparse(node.format_spec).strip("f'\""))

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax import parsed
+
 ROOT = Path(__file__).parents[2]
 WORDS = (
     "told",
@@ -136,7 +138,7 @@ def faults(path: Path, texts: Callable[[ast.AST], Iterable[str]]) -> list[str]:
     source, name = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
     if not SUSPECT.search(source):
         return []
-    tree = ast.parse(source)
+    tree = parsed(source)
     found = without_subject(name, tree)
     if "ocument" in source:
         for text in filter(re.compile("ocument").search, [*texts(tree), *comments(source)]):

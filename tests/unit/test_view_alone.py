@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax import parsed
+
 PACKAGE = Path(__file__).parents[2] / "hpcbench"
 
 READERS = frozenset(
@@ -61,7 +63,7 @@ def _sources() -> frozenset[str]:
     """Members of `Experiment`, and functions of experiment/ on one, that give paths."""
     found = set[str]()
     for path in (PACKAGE / "experiment").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path.read_text())):
             if isinstance(node, ast.ClassDef) and node.name == "Experiment":
                 found |= {
                     one.name
@@ -83,7 +85,7 @@ class _Module:
     """Where paths of experiments go in a module: names, attributes and functions that hold one."""
 
     def __init__(self, text: str, sources: frozenset[str]) -> None:
-        self._tree = ast.parse(text)
+        self._tree = parsed(text)
         self._sources = sources
         self._held: dict[tuple[str, str], set[str]] = {}
         """(function, name), or ("self", attribute), or ("call", function) → files that it may be."""

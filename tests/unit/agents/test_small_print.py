@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -17,8 +16,9 @@ from hpcbench.agents.tools import ToolResult, ToolSpec
 from hpcbench.agents.trajectory import Called, Stamps, Trajectory, Turn
 from hpcbench.inference.request_body import prepare
 from hpcbench.schema.records import Message, Request, ToolCall
+from tests.conftest import ROOT
 
-EXAMPLE = Path(__file__).parents[2] / "examples/agent"
+EXAMPLE = ROOT / "examples/agent"
 CROP = ToolSpec("crop", "Shows a part.", {"type": "object"})
 ARGUMENTS = '{"image": 1, "box": [50, 650, 250, 850]}'
 CALL = f'<tool_call>\n{{"name": "crop", "arguments": {ARGUMENTS}}}\n</tool_call>'

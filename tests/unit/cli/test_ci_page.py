@@ -15,8 +15,8 @@ from hpcbench.cli.parse import parser
 from hpcbench.notify.webhook import WebhookNotifier
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.outputs import Notification
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/ci.md").read_text()
 
 

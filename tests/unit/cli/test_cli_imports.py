@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.experiment.layout import Experiment
+from tests.conftest import ROOT
 from tests.unit.small import resolved, run_task, submitted
 
 HEAVY = ("pydantic", "yaml", "rich", "hpcbench.schema.definition", "hpcbench.registry.catalog")
@@ -29,7 +30,7 @@ def loaded(*words: str, home: Path, config: Path) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", ASKED.format(heavy=HEAVY), *words],
         env={"HPCBENCH_HOME": str(home), "XDG_CONFIG_HOME": str(config), "PATH": "/usr/bin:/bin"},
-        capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent.parent,
+        capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
     return done.stderr.splitlines()[-1].split()
 

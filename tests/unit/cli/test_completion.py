@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.conftest import ROOT
 
 ANSWER = "import sys; sys.argv[0] = 'hpcbench'; from hpcbench.cli.main import entry; entry()"
 

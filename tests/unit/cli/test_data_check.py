@@ -118,7 +118,6 @@ def test_what_is_bad_is_printed_with_its_file_where_it_has_no_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     data, registry = tmp_path / "data", tmp_path / "registry"
     (data / "test/img").mkdir(parents=True)
     (data / "test/entities").mkdir()

@@ -26,7 +26,6 @@ from tests.unit.small import experiment, record
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 def printed(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:

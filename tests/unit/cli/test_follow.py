@@ -29,16 +29,14 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.files import atomic
 from hpcbench.files.atomic import write_json
 from hpcbench.sanitize import sanitize
+from tests.conftest import ROOT
 from tests.unit import small
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     """An experiment of one round: a worker on node `nid7` that has taken a shard."""
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(follow, "PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(follow, "LIST_SECONDS", 0.05)
     found = small.experiment(tmp_path, [small.record(n) for n in range(4)])

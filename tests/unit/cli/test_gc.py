@@ -38,7 +38,6 @@ DAY = 86400
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home about whose jobs no accounting speaks."""
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(slurm, "queue", list)
     return tmp_path
 

@@ -90,7 +90,6 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("HPCBENCH_HOME", "HF_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
     source = write_dataset(tmp_path / "pages", [record(number) for number in range(20)])

@@ -39,7 +39,6 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     """An experiment that has ended and was scored."""
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     made = small.experiment(tmp_path, [small.record(number) for number in range(4)])
     small.write_attempt(made, 0, 1, [small.response(f"s{number}") for number in range(4)])
     with EventLog(made.submission_file) as log:

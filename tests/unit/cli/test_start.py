@@ -15,7 +15,6 @@ from hpcbench.cli.parse import parser
 @pytest.fixture(autouse=True)
 def _nothing_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HPCBENCH_SITE", str(tmp_path / "site"))
 
 

@@ -12,8 +12,7 @@ from tests.unit.small import record, response, write_dataset
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def folder(tmp_path: Path) -> Path:
     return write_dataset(tmp_path / "data", [record(number) for number in range(4)])
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from hpcbench.cli.main import main
+from tests.conftest import ROOT
 from tests.unit.misuse import make_world
 from tests.unit.registries import Files
 
 pytestmark = pytest.mark.long
 
-INPUTS = Path(__file__).parents[1] / "inputs"
+INPUTS = ROOT / "tests" / "inputs"
 
 PLAN = """\
 schema_version: 1
@@ -82,7 +83,6 @@ def check(given: object, lines: list[str], expected: tuple[str, ...]) -> None:
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
     """A registry beside which plans are written."""
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
     made = Files(tmp_path)
     made.write("sites/here.yaml", "name: here\nexecutor: local\n")

@@ -194,7 +194,6 @@ def test_cron_may_run_it_each_night(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     words = ["cron", "install", str(DEMO), "--at", "0 2 * * *", "--dry-run"]
     assert main([*words, "--regress", "main"]) == 2
     assert "no baseline 'main'" in capsys.readouterr().err

@@ -30,8 +30,7 @@ from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.records import Sample
 from tests.campaign import examples
-
-ROOT = Path(__file__).parents[2]
+from tests.conftest import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +39,6 @@ def _away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 def page(path: Path, number: int = 0) -> Path:

@@ -257,7 +257,6 @@ def test_what_was_left_out_is_reported_by_the_verb(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     here = with_places(tmp_path, f"file://{tmp_path}/out")
     grows = here.path / "more.jsonl"
     grows.write_text("1\n")

@@ -167,7 +167,6 @@ def test_without_a_database_nothing_is_owed(tmp_path: Path) -> None:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Database | None) -> None:
     """A user's home with a site profile."""
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     profile = tmp_path / "config/hpcbench/sites/default.yaml"
     profile.parent.mkdir(parents=True)
     text = "name: default\n"

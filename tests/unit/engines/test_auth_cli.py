@@ -33,8 +33,6 @@ engine_options:
 
 @pytest.fixture
 def model(gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("GATEWAY_SECRET", SECRET)
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "models" / "hosted.yaml"

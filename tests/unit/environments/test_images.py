@@ -36,7 +36,6 @@ WRAPPER = dict.fromkeys(("aiohttp", "httptools", "prometheus-client", "pydantic"
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "home/cache/images").mkdir(parents=True)
     return tmp_path / "home/cache"
 
@@ -155,9 +154,8 @@ def test_a_record_that_is_damaged_is_no_traceback(
 
 
 def test_an_image_is_found_by_the_name_of_its_definition(
-    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     definition = tmp_path / "config/hpcbench/images/cuda12.yaml"
     definition.parent.mkdir(parents=True)
     reference = f"reference: docker://registry/a/engine:1\ndigest: sha256:{'a' * 64}\n"
@@ -194,7 +192,6 @@ def test_the_sites_umask_holds_for_images_that_are_restored(
     an_image(cache, "a")
     bundle, there = tmp_path / "one.tar", tmp_path / "elsewhere"
     assert main(("images", "save", "aaaa", "--out", str(bundle))) == 0
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     profile = tmp_path / "config/hpcbench/sites/default.yaml"
     profile.parent.mkdir(parents=True)
     profile.write_text(f'name: default\nhome: {there}\numask: "{umask}"\n')
@@ -269,7 +266,7 @@ def test_an_image_whose_python_never_ran_here_is_named_when_it_is_saved(
 
 
 def test_packages_beside_an_image_are_restored_only_as_they_were_saved(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, tmp_path: Path
 ) -> None:
     image, wheels, bundle = an_image(cache, "a"), tmp_path / "wheels", tmp_path / "one.tar"
     wheels.mkdir()

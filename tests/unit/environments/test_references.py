@@ -135,10 +135,7 @@ def test_a_tag_becomes_the_digest_the_registry_names(registry: str, name: str) -
     assert resolve(Reference.parse(f"docker://{registry}/team/{name}:1"), [registry]) == DIGEST
 
 
-def test_the_verb_writes_the_digest_into_the_definition(
-    registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def test_the_verb_writes_the_digest_into_the_definition(registry: str, tmp_path: Path) -> None:
     definition = tmp_path / "config/hpcbench/images/vllm-openai.yaml"
     for path, text in (
         (definition, f"name: vllm-openai\nreference: docker://{registry}/team/image:1\n"),

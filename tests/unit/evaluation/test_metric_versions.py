@@ -53,7 +53,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     (info / "entry_points.txt").write_text(f"[hpcbench.metrics]\n{points}")
     (tmp_path / "length_metric.py").write_text(CODE)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     plugins.forget()
     made = Files(tmp_path)
     made.write("metrics/length.yaml", "name: length\nplugin: length\noptions: {strip: false}\n")

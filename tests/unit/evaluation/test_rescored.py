@@ -21,7 +21,6 @@ SECOND = "20261120-1500-plan-bbbb"
 def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Experiment, Experiment]:
     """Two evaluated experiments over one dataset; only the second has an answer with a digit and a sign."""
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
     made = []
     for folder, answers in (("other", ["0", "x", "y"]), (".", ["0", "1.", "y"])):

@@ -21,7 +21,6 @@ ANSWERS: list[str | None] = ["0", "1x", "two", "3"]
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     """An evaluated experiment with two types of documents, and languages that its plan does not group by."""
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     records = [
         record(
             n, metadata={"doc_type": "ab"[n % 2], "language": "ru" if n else "en", "size": n + 1}
@@ -222,8 +221,7 @@ def test_an_experiment_of_another_user_is_distinguished_from_a_bug(
 
 
 @pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def data(tmp_path: Path) -> Path:
     records = [record(n, metadata={"doc_class": "паспорт" if n else "счёт"}) for n in range(4)]
     return write_dataset(tmp_path / "data", records)
 

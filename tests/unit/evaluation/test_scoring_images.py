@@ -321,7 +321,6 @@ def test_an_image_that_is_not_here_is_refused_before_scores_change(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     here = in_image(tmp_path, environment, [theirs("Digits"), ours("exact_match", None)])
     evaluate(here)
     before = place(here).scores.read_bytes()
@@ -356,7 +355,6 @@ def test_score_shows_other_options_and_metrics_from_the_image(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     here = in_image(tmp_path, environment, [theirs("Digits"), ours("exact_match", None)])
     evaluate(here)
     words = ["--metrics", "digits", "--metric-option", "digits.factor=4", "--json"]

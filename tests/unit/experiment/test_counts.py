@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,8 +17,7 @@ from hpcbench.experiment.counts import (
     total,
 )
 from hpcbench.experiment.view.metrics_json import Scores
-
-ROOT = Path(__file__).parents[2]
+from tests.conftest import ROOT
 
 PARTS = st.tuples(*[st.integers(0, 1_000)] * 4)
 

@@ -26,7 +26,6 @@ Run = Callable[..., Any]
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Experiment]:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return unpack(tmp_path)
 
 

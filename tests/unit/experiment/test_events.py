@@ -26,9 +26,10 @@ from hpcbench.files import atomic
 from hpcbench.files.archive import fold_files
 from hpcbench.files.atomic import write_json
 from tests.campaign import examples
+from tests.conftest import ROOT
+from tests.syntax import parsed
 from tests.unit import small
 
-ROOT = Path(__file__).parents[2]
 OWNER = Owner("4711_0", 0, "n1", 1, "n1")
 
 
@@ -593,7 +594,7 @@ def code(*words: str) -> Iterator[tuple[Path, ast.AST]]:
     """Every part of every file of hpcbench that has one of these words between quotation marks."""
     for path in sorted((ROOT / "hpcbench").rglob("*.py")):
         if not {*words}.isdisjoint(re.findall(r"[\"'](\w+)[\"']", text := path.read_text())):
-            for node in ast.walk(ast.parse(text)):
+            for node in ast.walk(parsed(text)):
                 yield path, node
 
 

@@ -41,9 +41,9 @@ from hpcbench.files.atomic import (
 )
 from hpcbench.schema.site import Site
 from tests.campaign import examples
+from tests.conftest import ROOT
 from tests.unit import small
 
-ROOT = Path(__file__).parents[2]
 OWNER = Owner("4711_0", 0, "n1", 1)
 
 RECORDS = st.dictionaries(

@@ -161,7 +161,6 @@ def test_what_breaks_half_way_leaves_the_old_file(tmp_path: Path, form: Format) 
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     """Four samples, evaluated; one answer looks like a formula."""
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     here = experiment(tmp_path, [record(n) for n in range(4)])
     texts = ["0", "=HYPERLINK(1)", "2", "3"]
     write_attempt(here, 0, 1, [response(f"s{n}", text) for n, text in enumerate(texts)])

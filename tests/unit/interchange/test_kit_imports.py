@@ -23,7 +23,6 @@ from tests.unit.interchange import kits
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 def brought(tmp_path: Path, place: Path, kit: str, *words: str) -> Experiment:

@@ -20,7 +20,6 @@ from tests.unit.small import experiment, record, response, write_attempt
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     """Five samples: two right, one wrong, one failed, one never asked."""
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     records = [record(n, metadata={"doc_type": "чек"}) for n in range(5)]
     here = experiment(tmp_path, records, shard_size=3)
     manifest = {**here.manifest, "created": "2026-11-20T14:32:00+0300"}

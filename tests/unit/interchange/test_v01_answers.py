@@ -24,7 +24,6 @@ NAME = "demo_mini_MODELFRAMEWORK_Qwen2-VL-2B-Instruct_VQA_answers_20250124_12563
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
 
 

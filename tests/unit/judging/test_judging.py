@@ -38,7 +38,6 @@ from tests.unit.small import (
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("RUN_MODE", raising=False)
     monkeypatch.chdir(tmp_path)
     made = Files(tmp_path)
@@ -294,9 +293,8 @@ def test_the_word_uncalibrated_is_beside_the_number_in_the_report(tmp_path: Path
 
 
 def test_labels_that_are_kept_correct_the_reports_that_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     court = Court(tmp_path)
     describe(court.experiment)
     court.answer("rt", {name: f"a{name}" for name in names()})

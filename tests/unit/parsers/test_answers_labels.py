@@ -9,7 +9,6 @@ import re
 import time
 import unicodedata
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import yaml
@@ -20,10 +19,11 @@ from hpcbench.parsers import DataParser, label_words
 from hpcbench.parsers.class_label import read_label
 from hpcbench.parsers.label_sentences import REASONS
 from tests.campaign import examples, first
+from tests.conftest import ROOT
 
 GROUPS = [
     group
-    for path in sorted((Path(__file__).parents[1] / "answers").glob("labels*.yaml"))
+    for path in sorted((ROOT / "tests" / "answers").glob("labels*.yaml"))
     for group in yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)
 ]
 READ = [

@@ -19,7 +19,7 @@ from hpcbench.schema.records import Reading
 from tests.unit.small import measured, resolved, run_task, sample
 
 SCHEMA = {"type": "object", "required": ["total"], "properties": {"total": {"type": "number"}}}
-HERE = "tests.unit.test_parsers_reader"
+HERE = "tests.unit.parsers.test_parsers_reader"
 
 
 class Form(BaseModel):

@@ -51,7 +51,6 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 @pytest.fixture
 def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
     """A watch over an empty home that shares its answers with no other."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HPCBENCH_SITE", str(tmp_path / "site"))
     monkeypatch.delenv("SCRATCH", raising=False)
     (tmp_path / "shared").mkdir(mode=0o700)

@@ -22,6 +22,7 @@ from hpcbench.portal.commands import commands
 from hpcbench.portal.plan_starters import STARTERS
 from hpcbench.portal.routes.plans import commands_of
 from hpcbench.reporting.provenance import reproduce
+from tests.syntax import parsed
 from tests.unit import small
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -81,7 +82,7 @@ def server() -> Iterator[tuple[Path, str]]:
     for path in sorted((folder / "portal" / "pages").glob("*.html")):
         yield path, re.sub(r"\{\{[^{}]*\}\}", "X", path.read_text())
     for path in [*(folder / "portal").rglob("*.py"), *(folder / "status").rglob("*.py")]:
-        tree = ast.parse(path.read_text())
+        tree = parsed(path.read_text())
         for node in ast.walk(tree):
             # A docstring, or one of a variable, is a statement of its own.
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):

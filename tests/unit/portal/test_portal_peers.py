@@ -56,10 +56,9 @@ def call(where: str, uid: int = OURS) -> bytes:
 def open_to_all(portal: Served, tmp_path: Path) -> None:
     """Take away what the file system does for us: only the check of the peer is left."""
     portal.socket.chmod(0o777)
-    folder = tmp_path
-    while folder != Path("/tmp"):
-        folder.chmod(folder.stat().st_mode | 0o011)
-        folder = folder.parent
+    for folder in (tmp_path, *tmp_path.parents):
+        if (mode := folder.stat().st_mode) & 0o011 != 0o011:
+            folder.chmod(mode | 0o011)
 
 
 READ = tuple(list(peer_accounts.TABLES))

@@ -49,7 +49,6 @@ Serve = Callable[..., Unguarded]
 def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of plans with one plan and one model of its own; the user has no registry."""
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HPCBENCH_SITE", str(tmp_path / "site"))
     folder = tmp_path / "plans"
     (folder / "registries" / "models" / "own").mkdir(parents=True)

@@ -156,8 +156,7 @@ def test_a_refusal_that_arrives_in_pieces_is_reported_whole(tmp_path: Path) -> N
 
 
 @pytest.fixture
-def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unguarded]:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def api(tmp_path: Path) -> Iterator[Unguarded]:
     with unguarded(portal_over(tmp_path)) as found:
         yield found
 
@@ -173,7 +172,6 @@ print(json.dumps(sys.argv[2:]))
 def test_a_model_is_started_and_ended_by_the_command_that_a_user_would_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr("hpcbench.portal.user_commands._START", SPY)
     asked = {"model": "tiny-vlm", "minutes": 90}
     with unguarded(portal_over(tmp_path)) as api:

@@ -177,10 +177,7 @@ def test_one_portal_a_user_and_host(runtime: Path) -> None:
     assert runtime_dir.read_state(here) is None, "what it wrote is worth nothing after its end"
 
 
-def test_records_are_kept_in_a_folder_of_the_users_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def test_records_are_kept_in_a_folder_of_the_users_own(tmp_path: Path) -> None:
     folder = runtime_dir.records()
     assert folder == tmp_path / "state/hpcbench/portal"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700

@@ -25,7 +25,6 @@ from tests.unit.small import experiment, record, run_task
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("RUN_MODE", raising=False)
     return Files(tmp_path)
 

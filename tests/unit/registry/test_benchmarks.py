@@ -24,9 +24,9 @@ from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 from hpcbench.schema.run_task import RunTask
 from hpcbench.scorer.one import parts_of, takes_reading, takes_sample
+from tests.conftest import ROOT
 from tests.unit import benchmark_layouts
 
-ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "registries"
 
 

@@ -25,8 +25,6 @@ from hpcbench.schema.ml_task import MLTask
 from hpcbench.submit.measure import measure
 from tests.unit.small import record, resolved, run_task, write_dataset
 
-ROOT = Path(__file__).parent.parent.parent
-
 OF_OUTPUT: Mapping[str, Any] = {
     "text": "Total 12,50", "label": "invoice", "object": {"total": "12,50", "items": [{"sku": "1"}]},
 }  # fmt: skip
@@ -241,7 +239,6 @@ def test_an_engine_that_says_nothing_refuses_nothing() -> None:
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A registry with a dataset of three pages a sample and a model of 2048 tokens."""
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
     pages = ["p.png", "p.png", "p.png"]
     data = write_dataset(tmp_path / "data", [record(number, images=pages) for number in range(4)])

@@ -42,7 +42,6 @@ slurm:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("RUN_MODE", raising=False)
     monkeypatch.chdir(tmp_path)
     return Files(tmp_path)
@@ -627,7 +626,7 @@ def test_a_package_of_an_engine_goes_beside_the_engine_only(files: Files) -> Non
     assert found.run_tasks[0].environment == " + mine"
 
 
-def test_grpc_needs_its_packages_here_and_beside_the_engine(
+def test_grpc_needs_protobuf_here_and_beside_the_engine(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = PLAN + "    protocol: grpc\n"
@@ -635,13 +634,11 @@ def test_grpc_needs_its_packages_here_and_beside_the_engine(
     assert found.engine_packages == ()  # it runs in this Python
     with_model(files, "engine: vllm\nimage: docker://vllm/vllm-openai:v1\n")
     found = files.resolved(plan, mode="dev").run_tasks[0]
-    assert any(one.startswith("grpcio>") for one in found.engine_packages)
+    assert [one.partition(">")[0] for one in found.engine_packages] == ["protobuf"]
     assert files.resolved(mode="dev").run_tasks[0].engine_packages == ()
-    monkeypatch.setattr("hpcbench.registry.plugin_checks.absent", lambda module: True)
+    monkeypatch.setattr("hpcbench.registry.plugin_checks.is_met", lambda requirement: False)
     (reported,) = files.refusal(plan, mode="dev")
-    assert reported.startswith(
-        "p.yaml:8:15: `protocol: grpc` needs grpc, grpc_reflection, which this "
-    )
+    assert reported.startswith("p.yaml:8:15: `protocol: grpc` needs protobuf>=")
     assert "install" in reported
     (reported,) = files.refusal(PLAN + "    protocol: soap\n", mode="dev")
     assert "protocol" in reported and "'http' or 'grpc'" in reported

@@ -11,11 +11,11 @@ import pytest
 from hpcbench.errors import UserError
 from hpcbench.registry.resolve import load_plan
 from tests.campaign import cases
+from tests.conftest import ROOT
 from tests.unit.registries import Files
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[2]
 BATCHES, PLANS = 10, cases(1000)
 
 SOURCES = [
@@ -114,7 +114,6 @@ CHANGES: list[Callable[[str, random.Random], str]] = [
 def test_a_damaged_plan_is_a_plan_or_a_mistake_with_a_place(
     batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
     files = Files(tmp_path)
     files.write(

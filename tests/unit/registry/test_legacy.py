@@ -15,16 +15,16 @@ from hpcbench.prompts import TaskPrompt
 from hpcbench.registry.legacy import BASE_COLUMNS, COLUMNS, Imported, import_v01
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.prompt import Prompt
+from tests.conftest import ROOT
 from tests.unit.small import run_task, sample
 
-REAL = Path(__file__).parent / "data/v01"
+REAL = ROOT / "tests/unit/data/v01"
 HEAD = ";".join(COLUMNS)
 BASE_HEAD = ";".join(BASE_COLUMNS)
 
 
 @pytest.fixture(autouse=True)
 def _no_user_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
 
 

@@ -14,8 +14,7 @@ from hpcbench.schema.ml_task import MLTask
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.prompt import Prompt
-
-ROOT = Path(__file__).parents[2]
+from tests.conftest import ROOT
 
 MODEL = """\
 name: org/reader

@@ -20,12 +20,12 @@ from hpcbench.registry.settings import Setting
 from hpcbench.registry.source import overlay, parse
 from hpcbench.schema.model import Model
 from hpcbench.schema.prompt import Prompt
+from tests.conftest import ROOT
 from tests.unit.registries import PLAN, Files
 
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HPCBENCH_SITE", str(tmp_path / "site"))
     monkeypatch.chdir(tmp_path)
     return Files(tmp_path)
@@ -283,7 +283,7 @@ def test_a_mistake_names_the_option_that_the_user_typed(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    plan = Path(__file__).parents[2] / "examples/demo/plan.yaml"
+    plan = ROOT / "examples/demo/plan.yaml"
     assert main([str(plan) if word == "PLAN" else word for word in words.split()]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(mistakes)

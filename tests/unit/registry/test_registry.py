@@ -65,11 +65,6 @@ DOCUMENTS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _no_user_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 @pytest.fixture
 def registry(tmp_path: Path) -> Path:
     return write_registry(tmp_path / "registry")

@@ -22,7 +22,6 @@ IMAGE = "docker://scorer@sha256:" + "0" * 64
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("RUN_MODE", raising=False)
     return Files(tmp_path)
 

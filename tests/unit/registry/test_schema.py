@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import jsonschema
 import pytest
@@ -14,14 +13,9 @@ from hpcbench.registry.catalog import RunMode
 from hpcbench.registry.resolve import check_registries
 from hpcbench.schema.describe import field_docs, json_schema, reference
 from hpcbench.schema.kinds import KINDS
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "registries").glob("*/**/*.yaml"))
-
-
-@pytest.fixture(autouse=True)
-def _ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

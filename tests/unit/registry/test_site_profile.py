@@ -15,7 +15,7 @@ from hpcbench.registry.catalog import Catalog, share_dir
 from hpcbench.registry.sites import findings
 from hpcbench.schema.site import Site
 from tests.unit.registries import DEFINITIONS, PLAN, Files
-from tests.unit.test_checks import files, with_model
+from tests.unit.registry.test_checks import files, with_model
 
 __all__ = ["files"]
 

@@ -28,7 +28,6 @@ from tests.unit.v02 import DOCUMENTS, QUESTIONS, v02_registry, write
 
 @pytest.fixture(autouse=True)
 def _ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
 

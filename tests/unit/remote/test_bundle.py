@@ -23,7 +23,6 @@ RUN_TASK = {
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HPCBENCH_SITE", str(tmp_path / "site"))
     monkeypatch.delenv("RUN_MODE", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -67,8 +67,8 @@ def tree(page: str) -> Any:
 @pytest.mark.long
 def test_every_section_is_there_in_order(tree: Any) -> None:
     # This experiment has no arms, published scores, judges, repeats or agents. Arms are in
-    # tests/unit/comparison/test_interim.py, published scores in test_published.py beside this file, judges in
-    # tests/unit/test_judging.py, the others in tests/unit/evaluation/test_agents.py and test_repeats.py.
+    # tests/unit/comparison/test_interim.py, published scores in test_published.py beside this file, judges
+    # in tests/unit/judging, the others in tests/unit/evaluation/test_agents.py and test_repeats.py.
     absent = ("arms", "published", "judges", "repeats", "agents")
     there = [one for one in EVERY if one not in absent]
     assert [one.get("id") for one in tree.iter("h2")] == there

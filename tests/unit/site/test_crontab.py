@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.site import crontab
+from tests.conftest import ROOT
 
 FAKE = """\
 #!/bin/sh
@@ -58,7 +59,6 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
     for tool in ("cat", "cp", "date", "find", "mkdir", "sh"):
         (found.bin / tool).symlink_to(str(shutil.which(tool)))
     monkeypatch.setenv("PATH", str(found.bin))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return found
 
 
@@ -339,7 +339,7 @@ def test_the_verbs_install_list_and_remove(
 ) -> None:
     tables.provide("crontab")
     monkeypatch.setenv("HPCBENCH_HOME", str(tables.home))
-    demo = Path(__file__).parents[2] / "examples" / "demo" / "plan.yaml"
+    demo = ROOT / "examples" / "demo" / "plan.yaml"
     assert main(["cron", "install", str(demo), "--at", "0 2 * * *"]) == 0
     assert main(["cron", "list"]) == 0
     assert f"demo  0 2 * * *  {demo}" in capsys.readouterr().out

@@ -101,7 +101,6 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name in list(os.environ):
         if name.upper().endswith("_PROXY") or name in (
             "WORK", "SCRATCH", "TMPDIR", "HPCBENCH_HOME", "LMOD_VERSION", "MODULESHOME",

@@ -112,7 +112,6 @@ def test_a_round_knows_whether_its_arrays_share_workers() -> None:
 @pytest.fixture
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A plan for Slurm whose five workers do not fit one array of two."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     write_dataset(tmp_path / "pages", [record(number) for number in range(20)])

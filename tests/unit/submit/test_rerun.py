@@ -45,7 +45,6 @@ run_tasks:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a plan, its overlay and its registry, beside data."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
     here = tmp_path / "here"
     write_dataset(here / "pages", [record(number) for number in range(20)])

@@ -222,7 +222,7 @@ def test_the_second_submission_asks_nothing_and_starts_no_group(tmp_path: Path) 
     assert said == [
         f"asks 0 of 10 samples: 10 have an answer under the same key in {first.id} (`--fresh` asks all)"
     ]
-    page = (Path(__file__).parents[2] / "docs/what-to-set.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/what-to-set.md").read_text(encoding="utf-8")
     form = r"asks N of N samples: N have an answer under the same key in \S+ \(`--fresh` asks all\)"
     form = form.replace("N", r"\d{1,3}(?:,\d{3})*")
     assert re.fullmatch(form, said[0])

@@ -28,6 +28,7 @@ from hpcbench.submit.sbatch import (
     setup,
 )
 from tests.campaign import examples
+from tests.conftest import ROOT
 from tests.unit.small import resolved, run_task
 
 
@@ -280,7 +281,7 @@ def test_a_template_sees_site_group_and_plan(tmp_path: Path) -> None:
 
 
 def test_the_template_of_the_cluster_guide_makes_shell_lines(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/cluster-guide.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/cluster-guide.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```text\n(\{%.*?)```", page, re.DOTALL)
     plan = with_template(tmp_path, text)
     lines = setup(plan, group_of(plan))

@@ -319,7 +319,6 @@ def test_hours_are_added_up_by_model_experiment_and_month() -> None:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with two experiments, one of them ended and accounted for."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     account(plain(tmp_path))
     other = past(tmp_path, "20261121-1432-plan-bbbb", run_task(model={"gpus": 4}))
