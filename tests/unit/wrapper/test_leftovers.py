@@ -124,8 +124,11 @@ time.sleep(60)
         semaphore = FOLDER / f"sem.{lines[0].removeprefix('/')}"
         assert semaphore.exists()
         child.see_shared_memory()
-        for pid in process_tree.members(child.pid, child.mark):
-            os.kill(pid, signal.SIGKILL)
+        members = process_tree.members(child.pid, child.mark)
+        # Stopped first: else the tracker may tidy up between two kills.
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in members:
+                os.kill(pid, number)
         await child.ended
         assert semaphore.exists()
         await child.stop()
