@@ -16,7 +16,7 @@ and the other waits or reports it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -314,7 +314,7 @@ def _confirmed(
     runs = Runs(home(wanted.resolved.site), wanted.plan, "again", run.path.with_suffix(".again"))
     while True:
         newest = runs.newest
-        asked = list(_experiments(runs))
+        asked = _experiments(runs)
         # An experiment that another call prepared but did not submit looks interrupted: prepare no second.
         running = [one for one in asked if looked_after(one, ask.submit, lambda line: None) is None]
         if len(asked) >= wanted.policy.confirm:
@@ -347,13 +347,10 @@ def _to_confirm(
     return names
 
 
-def _experiments(runs: Runs) -> Iterator[Experiment]:
+def _experiments(runs: Runs) -> list[Experiment]:
     """Experiments of runs, each once."""
-    seen: set[str] = set()
-    for run in runs.with_experiments:
-        if run.experiment is not None and run.experiment.id not in seen:
-            seen.add(run.experiment.id)
-            yield run.experiment
+    found = [run.experiment for run in runs.with_experiments if run.experiment is not None]
+    return list({one.id: one for one in found}.values())
 
 
 def _verdict_file(run: Run) -> Path:

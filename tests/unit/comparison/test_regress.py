@@ -26,6 +26,7 @@ from hpcbench.notify import dispatch
 from hpcbench.regress import Ask, Regression, Standing, again, regress
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.site import cron
+from tests.conftest import ROOT
 from tests.unit.comparison.judged import Answers, answered, ended, policy, started, the_plan, wrong
 from tests.unit.dying import Dying
 
@@ -351,7 +352,6 @@ def sleeping(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, meanwhile: 
 
     def looked(runs: cron.Runs) -> Any:
         found = look(runs)
-        found = found if found is None or isinstance(found, cron.Run) else list(found)
         if due:
             due.pop()()
         return found
@@ -432,7 +432,7 @@ def test_a_process_that_is_killed_while_it_tells_leaves_the_rest_to_the_next(
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(nights.root), here.id],
         stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[3],
+        cwd=ROOT,
         env={**os.environ, "HPCBENCH_HOME": str(nights.root)},
     )
     assert process.stdout is not None
