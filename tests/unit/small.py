@@ -180,7 +180,6 @@ def write_attempt(
 
 def plan_without_weights(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Path:
     """A plan file over 100 samples whose model is an empty folder: what looks no further takes it."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     monkeypatch.setenv("HPCBENCH_HOME", str(folder / "home"))
     monkeypatch.chdir(folder)
     write_dataset(folder / "pages", [record(number) for number in range(100)])

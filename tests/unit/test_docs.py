@@ -34,10 +34,10 @@ from hpcbench.schema.site import Site
 from hpcbench.status import ExperimentStatus
 from hpcbench.submit.estimate import spared
 from hpcbench.testing import check
+from tests.conftest import ROOT
 from tests.pages import blocks
 from tests.syntax import parsed
 
-ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "hpcbench"
 
 

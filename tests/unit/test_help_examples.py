@@ -25,13 +25,12 @@ from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
 from hpcbench.evaluation.stage import evaluate
 from tests.cluster.packages import install_packages
+from tests.conftest import ROOT
 from tests.remote.hub import hub
 from tests.unit.court import Court
 from tests.unit.earlier import CUT, WHOLE, unpack
 from tests.unit.interchange import kits
 from tests.unit.site.test_crontab import FAKE as FAKE_CRONTAB
-
-ROOT = Path(__file__).parents[2]
 
 _REASONS: Mapping[str, Sequence[str]] = {
     "it runs for minutes, with a real engine's loads; tests/faults/test_tune.py runs the same": (

@@ -17,8 +17,8 @@ from hpcbench import installed
 from hpcbench.errors import EnvironmentFault
 from hpcbench.schema.site import Site
 from hpcbench.site.doctor import checks
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[2]
 EXTRAS = (
     "hf",
     "http",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,9 +12,8 @@ from hypothesis import strategies as st
 from hpcbench import number_format as form
 from hpcbench.number_format import four_digits
 from hpcbench.reporting.figures import style
+from tests.conftest import ROOT
 from tests.syntax import parsed
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.syntax import parsed
 
-ROOT = Path(__file__).parents[2]
 WORDS = (
     "told",
     "whoever",

@@ -10,6 +10,7 @@ import pytest
 
 from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, UserError
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_what_is_no_dotted_path_is_an_unknown_plugin(name: str) -> None:
 
 
 def test_the_docs_say_of_every_kind_where_it_runs() -> None:
-    page = (Path(__file__).parents[2] / "docs/plugins.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/plugins.md").read_text(encoding="utf-8")
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
     reported = {row[1].strip(" `"): row[2].strip() for row in rows}
     assert reported == plugins.RUNS

@@ -11,13 +11,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.syntax import parsed
 
-PACKAGE = Path(__file__).parents[2] / "hpcbench"
+PACKAGE = ROOT / "hpcbench"
 
 READERS = frozenset(
     {

@@ -6,7 +6,6 @@ import re
 import sys
 import unicodedata
 from itertools import chain
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,6 +16,7 @@ from hpcbench.reporting.formats import markdown
 from hpcbench.sanitize import sanitize
 from hpcbench.visible import HIDDEN, finalize, visible
 from tests.campaign import FULL
+from tests.conftest import ROOT
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_markup_stays_markup() -> None:
 
 def test_the_pages_have_the_same_rule() -> None:
     """Over all characters: alone, and joiners beside each of them. Campaign: planes that have no letters."""
-    source = (Path(__file__).parents[2] / "portal/src/ui/visible.ts").read_text(encoding="utf-8")
+    source = (ROOT / "portal/src/ui/visible.ts").read_text(encoding="utf-8")
     joined = re.search(r"JOINED = String.raw`(.*)`", source)
     hidden = re.findall(r"String.raw`(.*)`", source.partition("HIDDEN")[2])
     assert joined is not None

@@ -30,6 +30,7 @@ from hpcbench.registry.cross_checks import Checks
 from hpcbench.registry.source import parse, read
 from hpcbench.schema.agent import Agent, McpServer, ToolEntry
 from hpcbench.schema.site import ContainerSite
+from tests.conftest import ROOT
 
 T = TypeVar("T")
 
@@ -280,7 +281,7 @@ def test_an_entry_has_one_source(entry: dict[str, Any], reported: str) -> None:
 
 
 def test_the_page_shows_an_agent_and_a_tool_that_work() -> None:
-    page = (Path(__file__).parents[3] / "docs/agents.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
     page = page[page.index("\n## Tools") :]
     shown, code = (
         re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[0]

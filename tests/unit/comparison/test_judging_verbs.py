@@ -21,12 +21,13 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json
 from hpcbench.registry.resolve import load_gate, load_plan
 from hpcbench.schema.plan import ResolvedPlan
+from tests.conftest import ROOT
 from tests.unit.comparison.judged import answered, ended, policy, started, the_plan, wrong
 from tests.unit.comparison.test_regress import Nights, nights
 
 __all__ = ["nights"]
 
-DEMO = Path(__file__).parents[3] / "examples/demo/plan.yaml"
+DEMO = ROOT / "examples/demo/plan.yaml"
 
 
 def without_report(root: Path, **more: Any) -> ResolvedPlan:
@@ -117,7 +118,6 @@ def test_the_policy_that_the_page_shows_is_one(tmp_path: Path) -> None:
 @pytest.fixture
 def command(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> list[str]:  # noqa: F811
     """The verb, with the cluster of `Nights` behind it."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(nights.root / "config"))
     monkeypatch.setattr(verb, "load", lambda *_, **__: (nights.plan, None))
     monkeypatch.setattr(verb, "prepared_once", lambda plan, *_: nights._prepare(plan))
     monkeypatch.setattr(verb, "submit_first", nights._submit)

@@ -13,6 +13,7 @@ from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.registry.database_address import Address, address_of, problems
 from hpcbench.schema.outputs import Database
+from tests.conftest import ROOT
 
 
 def _postgresql(url: str) -> Database:
@@ -103,7 +104,7 @@ def test_sqlite_needs_a_file_that_is_on_a_local_disk_itself(
 def test_the_place_of_a_mistake_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = Path(__file__).parents[3] / "examples/demo/plan.yaml"
+    plan = ROOT / "examples/demo/plan.yaml"
     wrong = tmp_path / "plan.yaml"
     lines = plan.read_text().rstrip().splitlines()
     wrong.write_text(

@@ -26,8 +26,7 @@ from hpcbench import plugins
 from hpcbench.engines import sglang
 from hpcbench.engines.sglang import Installed, SglangEngine, read_options
 from hpcbench.errors import UserError
-
-ROOT = Path(__file__).parents[3]
+from tests.conftest import ROOT
 
 # The forms in which 0.5.23 declares options.
 ARGUMENTS = """\

@@ -17,9 +17,9 @@ from hpcbench.environments.recipes import Recipe, parse
 from hpcbench.errors import UserError
 from hpcbench.schema.image import Image
 from hpcbench.schema.image_reference import Reference
+from tests.conftest import ROOT
 from tests.recipe_lint import lint
 
-ROOT = Path(__file__).parents[3]
 RECIPES = sorted(ROOT.glob("recipes/images/*/Dockerfile"))
 SCORERS = sorted(ROOT.glob("recipes/scorers/*/Dockerfile"))
 DIGEST = "sha256:" + "a" * 64

@@ -13,9 +13,10 @@ from hpcbench.cli.main import main
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.records import Times
+from tests.conftest import ROOT
 from tests.unit.small import experiment, record, response, write_attempt
 
-PAGE = Path(__file__).parents[3] / "docs" / "comparing.md"
+PAGE = ROOT / "docs" / "comparing.md"
 QUESTIONS = 120
 """Two about each of 60 documents."""
 

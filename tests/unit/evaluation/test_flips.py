@@ -15,6 +15,7 @@ from hpcbench.comparison.compare import compare_many
 from hpcbench.comparison.flips import ENDS, flips, moves
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
+from tests.conftest import ROOT
 from tests.unit.small import experiment, record, response, write_attempt
 
 COUNT = 12
@@ -165,7 +166,7 @@ def test_a_flip_on_the_page_leads_to_the_whole_sample(
 
 
 def test_the_object_names_what_docs_say(pair: tuple[Experiment, Experiment]) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "comparing.md").read_text()
+    page = (ROOT / "docs" / "comparing.md").read_text()
     reported = account(pair[0], [pair[1]])
     (candidate,) = reported["candidates"]
     rows = [*candidate["compared"], *candidate["flips"], *candidate["speed"]]

@@ -20,6 +20,7 @@ from hpcbench.experiment.view.scores import KEYS, Place, read_keys
 from hpcbench.schema.metric import Metric
 from hpcbench.schema.records import Response
 from hpcbench.speed import LATENCIES
+from tests.conftest import ROOT
 from tests.unit.evaluation import strange as metrics_module
 from tests.unit.evaluation.scene import asked, reported, strange, with_metrics
 from tests.unit.small import record, response, write_attempt
@@ -252,10 +253,9 @@ def test_a_kill_while_scores_are_written_leaves_whole_files(tmp_path: Path, at: 
     reported(here)
     old = scores(here)
     changed = with_metrics(here, strange("ByField", "Mean"))
-    root = Path(__file__).parent.parent.parent.parent
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(here.path), str(at)],
-        check=False, env={**os.environ, "PYTHONPATH": str(root)},
+        check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL
     assert polars.read_parquet(here.scores_file("rt")).equals(old)

@@ -26,9 +26,8 @@ from hpcbench.interchange.columns import TABLES, What, dtype
 from hpcbench.interchange.result_tables import Table, Wanted, open_table
 from hpcbench.schema.records import Response, Times
 from tests.campaign import examples
+from tests.conftest import ROOT
 from tests.unit.small import experiment, record, response, write_attempt
-
-ROOT = Path(__file__).parents[3]
 
 
 def whole(table: Table) -> polars.DataFrame:

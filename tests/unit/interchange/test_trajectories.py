@@ -52,7 +52,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(home))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
 
 
 def written(folder: Path, form: str) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,9 @@ from hypothesis import strategies as st
 
 from hpcbench.metrics import METRICS, metric, score
 from hpcbench.metrics.base import value_of
+from tests.conftest import ROOT
 
-VECTORS = Path(__file__).parents[2] / "vectors"
+VECTORS = ROOT / "tests" / "vectors"
 HEAVY = {"teds", "teds_s"}
 """Metrics whose reference code takes so long that fewer inputs have to do."""
 
@@ -111,7 +111,7 @@ def test_a_signature_ends_with_the_version_of_its_dialect(name: str, compat: str
 
 
 def test_the_metrics_page_lists_the_version_of_every_kit() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text("utf-8").splitlines()
+    page = (ROOT / "docs" / "metrics.md").read_text("utf-8").splitlines()
     for name, compat in DIALECTS:
         made: Any = metric(name, compat=compat)
         kit = made.dialects[compat].kit

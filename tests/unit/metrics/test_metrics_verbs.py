@@ -13,6 +13,7 @@ import pytest
 import hpcbench.metrics
 from hpcbench.cli.main import main
 from hpcbench.metrics import METRICS, corpus_score, metric
+from tests.conftest import ROOT
 
 
 def reported(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
@@ -127,7 +128,7 @@ def test_what_the_package_and_the_page_show_is_so(
 ) -> None:
     failed, tried = doctest.testmod(hpcbench.metrics)
     assert tried >= 5 and not failed
-    page = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
+    page = (ROOT / "docs/metrics.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(code, {})
     write(tmp_path / "answers.jsonl", [{"prediction": "a", "reference": "a"}])

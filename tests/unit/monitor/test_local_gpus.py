@@ -17,13 +17,12 @@ from hpcbench.submit import local
 from hpcbench.submit.array_task import ArrayTask
 from hpcbench.submit.local import Part, Supervisor
 from hpcbench.submit.packages import on_all_gpus
+from tests.conftest import ROOT
 from tests.fake_nvml import FakeGpu, FakeNvml
 from tests.unit.past import past
 from tests.unit.small import resolved, run_task
 
 pytestmark = pytest.mark.long
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from hpcbench.status.causes import complaints, grouped
 from hpcbench.status.render import _token as token_in_words
 from hpcbench.worker import token_watch
 from hpcbench.worker.token_watch import TokenWatch
+from tests.conftest import ROOT
 
 OURS = "hpcbench_token_"
 
@@ -147,6 +147,6 @@ def test_nothing_imports_the_client_before_it_is_used() -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,
-        cwd=Path(__file__).parent.parent.parent.parent,
+        cwd=ROOT,
     )  # fmt: skip
     assert done.stdout.strip() == ""

@@ -22,10 +22,9 @@ from hpcbench.portal.commands import commands
 from hpcbench.portal.plan_starters import STARTERS
 from hpcbench.portal.routes.plans import commands_of
 from hpcbench.reporting.provenance import reproduce
+from tests.conftest import ROOT
 from tests.syntax import parsed
 from tests.unit import small
-
-ROOT = Path(__file__).resolve().parents[3]
 
 MENTION = re.compile(r"\bhpcbench +([a-z-]+)\b")
 """`hpcbench` and what may be a verb."""

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.portal.openapi import description
-
-ROOT = Path(__file__).parents[3]
+from tests.conftest import ROOT
 
 
 @pytest.mark.long

@@ -25,6 +25,7 @@ from hpcbench.errors import UserError
 from hpcbench.portal import addresses, serve
 from hpcbench.portal.context import Options
 from tests.campaign import first
+from tests.conftest import ROOT
 from tests.help_examples import example
 
 pytestmark = pytest.mark.long
@@ -46,7 +47,7 @@ class House:
             "HOME": str(self.folder),
             "HPCBENCH_HOME": str(self.folder / "bench"),
             "XDG_RUNTIME_DIR": str(self.folder / "run"),
-            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "PYTHONPATH": str(ROOT),
         }
 
     @property

@@ -28,9 +28,8 @@ from hpcbench.reporting.writing import report
 from hpcbench.schema.outputs import Report
 from hpcbench.testing import TABLES, check
 from hpcbench.visible import visible
+from tests.conftest import ROOT
 from tests.unit.reporting.many import answered
-
-ROOT = Path(__file__).parents[3]
 
 SIGNS = st.text(
     st.sampled_from("ab1 \n_*[]()`~|<>&\\#-+.!@:/{}$%^\"'\u2191\u0416\u200b\x07"), max_size=40

@@ -16,9 +16,8 @@ import pytest
 from hpcbench.errors import EnvironmentFault
 from hpcbench.slurm import queue, snapshot
 from hpcbench.slurm.shared_answer import private_folder
+from tests.conftest import ROOT
 from tests.unit.slurm.fake_slurm import Fake
-
-ROOT = Path(__file__).parents[3]
 
 
 def test_all_jobs_come_from_one_question_however_often_they_are_read(
