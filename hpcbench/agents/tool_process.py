@@ -47,6 +47,18 @@ class _Child:
     deadline: float = 0.0
     since: float = 0.0
 
+    def is_over(self) -> bool:
+        """Whether it ended, and nothing that it sent is left to be read."""
+        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return False
+        try:
+            self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
 
 class _Result(NamedTuple):
     """A result as a child sent it; the tool may have written it itself, so no part of it is trusted."""
@@ -237,11 +249,10 @@ class Host:
     def _time_out(self) -> None:
         now = time.monotonic()
         for child in [*self._children.values()]:
-            if not self._separated:  # a grandchild may hold the connection of a child that ended
-                pid, status = os.waitpid(child.pid, os.WNOHANG)
-                if pid:
-                    self._died(child, status)
-                    continue
+            # A grandchild may hold the connection of a child that ended.
+            if not self._separated and child.is_over():
+                self._died(child, os.waitpid(child.pid, 0)[1])
+                continue
             if child.call is not None and child.deadline <= now:
                 seconds = child.deadline - child.since
                 self._stop(child, "time", f"it did not end in {seconds:.3g} s, and was killed")

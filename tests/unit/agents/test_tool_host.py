@@ -33,6 +33,15 @@ NO_NAMESPACES = (
     "confine._refused = lambda wanted: errno.EPERM\n"
 )
 
+SLOW_HOST = (
+    "import time\n"
+    "from hpcbench.agents import tool_process\n"
+    "def slow(host, asked, start=tool_process.Host._start):\n"
+    "    start(host, asked)\n"
+    "    time.sleep(0.5)\n"
+    "tool_process.Host._start = slow\n"
+)
+
 
 def entry(name: str, cls: str, **options: object) -> dict[str, object]:
     return {"name": name, "plugin": f"{HERE}:{cls}", "options": options, "idempotent": None}
@@ -441,6 +450,16 @@ def test_without_namespaces_a_line_says_what_does_not_hold_and_the_rest_does(
         assert tools.call("kills_host").kind == "gone"
         assert tools.call("fine").kind == "ok"
         assert len(tools.said) == 2
+
+
+def test_without_namespaces_a_child_that_ends_before_its_result_is_read_has_given_it(
+    run: Loop, tmp_path: Path, no_namespaces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool_host, "_START", SLOW_HOST + tool_host._START)
+    with started(run, tmp_path / "outside") as tools:
+        assert tools.call("fine").kind == "ok"
+        result = tools.call("exits", 3)
+        assert (result.kind, result.text) == ("exited", "its process ended with exit code 3")
 
 
 @needs_namespaces
