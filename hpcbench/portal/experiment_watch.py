@@ -78,7 +78,9 @@ class Watch:
         """Whether there were events since the last full scan."""
         self._moved: set[str] = set()
         self._unpublished: set[What] = {"new"} if new else set()
-        self._unwritten = self._ahead = False
+        self._ahead: set[What] = set()
+        """Changes in messages that preceded the entry in the index."""
+        self._unwritten = False
         self._baselines: tuple[str, ...] = ()
 
     def shards(self, run_task: str) -> list[ShardStatus]:
@@ -132,9 +134,8 @@ class Watch:
         """
         if self.status is None or not (self._unwritten or stamp):
             return None
-        if self._ahead:  # a message preceded the index: a second one says that the entry is there
-            self._unpublished.add("progress")
-        self._unwritten = self._ahead = False
+        self._unpublished |= self._ahead  # a second message says that the entry is there
+        self._unwritten, self._ahead = False, set()
         return index_entries.entry(
             self.plan, self._results, self._account, status=self.status, stamp=stamp,
             updated=self.updated or self.plan.created, baselines=self._baselines,
@@ -176,8 +177,9 @@ class Watch:
             self.plan.id, status.state, *sorted(self._unpublished), answered=status.answered,
             samples=status.samples, progress=progress,
         )  # fmt: skip
+        if self._unwritten:
+            self._ahead |= self._unpublished - {"resources"}
         self._unpublished, self._moved = set(), set()
-        self._ahead = self._unwritten
         return news
 
     # --- scans ------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from hpcbench.portal import index_entries
 from hpcbench.portal.context import Portal, is_id
 from hpcbench.portal.experiment_watch import Watch, experiment_news
 from hpcbench.portal.index import Entry, IndexFault, Known
-from hpcbench.portal.models.live import ExperimentNews
+from hpcbench.portal.models.live import ExperimentNews, Reset
 from hpcbench.portal.results_cache import Results
 from hpcbench.portal.slurm_poller import Asker
 from hpcbench.portal.status_cache import figures_of, known_of
@@ -58,6 +58,9 @@ BASELINE_SECONDS = 10.0
 
 READ_SECONDS = 0.5
 """Longest time for which experiments are read before other work has its turn."""
+
+RESET_SECONDS = 5.0
+"""Time between two messages to fetch all data again, while experiments are read for the first time."""
 
 TELL_EVERY = 100
 """Experiments read between two lines of progress."""
@@ -99,6 +102,7 @@ class Follower:
         """Experiment with a fault → end of its pause, and length of the pause."""
         self._listing, self._naming = Pace(SHARE / 4), Pace(SHARE / 4)
         self._checking, self._filling = Pace(SHARE / 4), Pace(FILL_SHARE)
+        self._resetting, self._untold = Pace(1.0), False
         self._read = 0
         self.worked = 0.0
         """When an experiment was last read, by the monotonic clock."""
@@ -253,10 +257,11 @@ class Follower:
                 self._tell(f"index: {self._read} experiments read, {len(self._to_read)} to go")
         if found:
             self._portal.index.put(found)
+        first = not self._whole.is_set()
         for entry in found:
             row, new = entry.row, entry.row.id not in self._stamps
             self._stamps[row.id] = entry.stamp
-            if self._whole.is_set():
+            if not first:
                 self._publish(
                     experiment_news(
                         row.id,
@@ -268,6 +273,12 @@ class Follower:
                 )
         if not self._to_read and self._stamps:
             self._whole.set()
+        # A page may be open already. Thousands of messages would tell it no more than one does.
+        self._untold |= first and bool(found)
+        if self._untold and (self._whole.is_set() or self._resetting.due()):
+            with self._resetting.work(RESET_SECONDS):
+                self._untold = False
+                self._portal.hub.publish(lambda seq, now: Reset(seq=seq, time=now))
 
     def _entries(self, name: str) -> list[Entry]:
         """The entry of an experiment; empty if it is not complete yet, or is followed from now on."""
@@ -279,9 +290,7 @@ class Follower:
         try:
             plan, ended = index_entries.planned(here), index_entries.ending(here)
             if ended is None:
-                self._watches[name] = Watch(
-                    here, plan, new=self._whole.is_set() and name not in self._stamps
-                )
+                self._watches[name] = Watch(here, plan, new=name not in self._stamps)
                 return []
             known = (
                 None

@@ -592,7 +592,7 @@ def _enter(index: Index, experiment: Experiment) -> None:
 def _session() -> dict[str, Any]:
     session = Session(
         user="", host="", version=hpcbench.__version__, home="", mode="", may_edit=False,
-        may_submit=False, expires=4e9, tunnel="",
+        may_submit=False, expires=4e9, tunnel="", news=0,
     )  # fmt: skip
     return session.model_dump(mode="json")
 

@@ -30,6 +30,8 @@ class Session(Model):
     """Time at which the session ends without a renewal, seconds since the epoch."""
     tunnel: str
     """The `ssh -L` line, for the case that the tunnel is closed."""
+    news: int
+    """Number of the newest live message. A client that reads all later ones misses no change."""
 
 
 class SignIn(Model):

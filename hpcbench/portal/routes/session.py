@@ -168,4 +168,5 @@ def _session(portal: Portal, expires: float) -> Session:
         may_submit=portal.options.may_submit,
         expires=expires,
         tunnel=portal.tunnel,
+        news=portal.hub.seq,
     )

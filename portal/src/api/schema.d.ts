@@ -4882,6 +4882,11 @@ export interface components {
              */
             readonly mode: string;
             /**
+             * News
+             * @description Number of the newest live message. A client that reads all later ones misses no change.
+             */
+            readonly news: number;
+            /**
              * Tunnel
              * @description The `ssh -L` line, for the case that the tunnel is closed.
              */

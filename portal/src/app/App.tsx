@@ -5,7 +5,7 @@ import { makeClient } from "./client";
 import { stream } from "./live";
 import { followNews } from "./news";
 import { makeRouter } from "./router";
-import { onBack, useSession } from "./session";
+import { onBack, sessionState, useSession } from "./session";
 import { SignIn } from "./SignIn";
 
 /** The whole client. */
@@ -26,13 +26,14 @@ export function App({ history }: { readonly history?: RouterHistory }) {
 
 function useLiveAnswers(client: QueryClient, on: boolean): void {
   useEffect(() => {
-    if (!on) return undefined;
+    const { session } = sessionState();
+    if (!on || session === null) return undefined;
     const leave = stream.onNews(followNews(client));
     const again = onBack(() => {
       stream.wake();
       void client.invalidateQueries();
     });
-    stream.start();
+    stream.start(session.news);
     return () => {
       leave();
       again();

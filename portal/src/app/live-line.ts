@@ -13,8 +13,6 @@ export interface Line {
 interface Ears {
   news(news: News): void;
   open(open: boolean): void;
-  /** Everything up to this number is known. */
-  at(seq: number): void;
 }
 
 /** After so many failures in a row the stream is given up for polls. */
@@ -28,9 +26,9 @@ const POLLS = 90;
 
 /** Opens a stream of messages; falls back to long polls where the stream does not come through.
  *
- * @param after - number of the last message there is already; null: from now on
+ * @param after - number of the last message there is already
  */
-export function openLine(after: number | null, ears: Ears): Line {
+export function openLine(after: number, ears: Ears): Line {
   return new Connection(after, ears);
 }
 
@@ -47,7 +45,7 @@ class Connection implements Line {
   private closed = false;
 
   constructor(
-    private seq: number | null,
+    private seq: number,
     private readonly ears: Ears,
   ) {
     this.again();
@@ -77,8 +75,6 @@ class Connection implements Line {
     this.source = source;
     source.onopen = () => {
       this.ears.open(true);
-      // Where we stand, so that nothing is missed should the stream break before its first message.
-      if (this.seq === null) void this.ask(this.begin().signal, 0).catch(() => undefined);
       this.listenFor(source);
     };
     source.onmessage = ({ data }: MessageEvent<string>) => {
@@ -96,12 +92,11 @@ class Connection implements Line {
   }
 
   private place(path: string, more: readonly string[] = []): string {
-    const query = [...(this.seq === null ? [] : [`after=${this.seq}`]), ...more].join("&");
-    return `api/v1/${path}${query && `?${query}`}`;
+    return `api/v1/${path}?${[`after=${this.seq}`, ...more].join("&")}`;
   }
 
   private hear(news: News): void {
-    this.seq = news.kind === "reset" ? news.seq : Math.max(news.seq, this.seq ?? 0);
+    this.seq = news.kind === "reset" ? news.seq : Math.max(news.seq, this.seq);
     this.ears.news(news);
   }
 
@@ -143,8 +138,7 @@ class Connection implements Line {
   private async ask(signal: AbortSignal, wait: number): Promise<number> {
     const polled = (await fetchJson(this.place("events/poll", [`wait=${wait}`]), signal)) as Polled;
     for (const news of polled.news) this.hear(news);
-    this.seq = Math.max(polled.seq, reset(polled) ? 0 : (this.seq ?? 0));
-    this.ears.at(this.seq);
+    this.seq = Math.max(polled.seq, reset(polled) ? 0 : this.seq);
     return polled.news.length;
   }
 

@@ -11,7 +11,7 @@ export interface LiveState {
 
 type Said =
   | { readonly kind: "news"; readonly news: News }
-  | { readonly kind: "state"; readonly open: boolean; readonly seq: number | null }
+  | { readonly kind: "state"; readonly open: boolean }
   | { readonly kind: "hello" };
 
 const NAME = "hpcbench-live";
@@ -33,15 +33,19 @@ export class LiveStream {
   private current: LiveState = { state: "off", since: null };
   private channel: BroadcastChannel | null = null;
   private line: Line | null = null;
-  private seq: number | null = null;
+  private seq = 0;
   private heard = 0;
   private broken: number | null = null;
   private timer: ReturnType<typeof setInterval> | undefined;
   private ended = new AbortController();
 
-  /** Begins to listen; again after `stop`. */
-  start(): void {
+  /** Begins to listen; again after `stop`.
+   *
+   * @param after - number of the newest message before anything was fetched: what changes meanwhile is news
+   */
+  start(after: number): void {
     if (this.timer !== undefined) return;
+    this.seq = after;
     this.ended = new AbortController();
     this.heard = Date.now();
     this.set(false);
@@ -107,10 +111,7 @@ export class LiveStream {
     this.heard = Date.now();
     if (this.line) return;
     if (said.kind === "news") this.take(said.news);
-    else {
-      this.seq ??= said.seq;
-      this.set(said.open);
-    }
+    else this.set(said.open);
   }
 
   private tell(said: Said): void {
@@ -118,16 +119,13 @@ export class LiveStream {
   }
 
   private tellState(): void {
-    this.tell({ kind: "state", open: this.broken === null, seq: this.seq });
+    this.tell({ kind: "state", open: this.broken === null });
   }
 
   private listen(): void {
     this.line = openLine(this.seq, {
       news: (news) => {
         if (this.take(news)) this.tell({ kind: "news", news });
-      },
-      at: (seq) => {
-        this.seq ??= seq;
       },
       open: (open) => {
         this.set(open);
@@ -160,7 +158,7 @@ export class LiveStream {
 
   /** Hands a message on; whether it was new. Numbers only grow, except where a `reset` says so. */
   private take(news: News): boolean {
-    if (news.kind !== "reset" && this.seq !== null && news.seq <= this.seq) return false;
+    if (news.kind !== "reset" && news.seq <= this.seq) return false;
     this.seq = news.seq;
     for (const listener of this.news) listener(news);
     return true;

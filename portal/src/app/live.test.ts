@@ -73,8 +73,8 @@ describe("one stream for all tabs", () => {
     serve({});
     const [one, two] = [tab(), tab()];
     const heard = [seqs(one), seqs(two)];
-    one.start();
-    two.start();
+    one.start(0);
+    two.start(0);
     await vi.advanceTimersByTimeAsync(10);
     expect(open()).toHaveLength(1);
     open()[0]?.onopen?.();
@@ -87,8 +87,8 @@ describe("one stream for all tabs", () => {
     serve({});
     const [one, two] = [tab(), tab()];
     const heard = seqs(two);
-    one.start();
-    two.start();
+    one.start(0);
+    two.start(0);
     await vi.advanceTimersByTimeAsync(10);
     open()[0]?.onopen?.();
     open()[0]?.say(cluster(5));
@@ -102,8 +102,8 @@ describe("one stream for all tabs", () => {
   it("is opened by a tab of its own where the leader is silent", async () => {
     serve({});
     const [one, two] = [tab(), tab()];
-    one.start();
-    two.start();
+    one.start(0);
+    two.start(0);
     await vi.advanceTimersByTimeAsync(10);
     // Frozen in the background: it has the lock, and does nothing.
     vi.spyOn(FakeChannel.prototype, "postMessage").mockImplementation(() => undefined);
@@ -113,11 +113,18 @@ describe("one stream for all tabs", () => {
 });
 
 describe("messages", () => {
+  it("are heard from the session on, whatever was fetched before the stream was there", async () => {
+    serve({});
+    tab().start(41);
+    await vi.advanceTimersByTimeAsync(10);
+    expect(open().map(({ url }) => url)).toEqual(["api/v1/events?after=41"]);
+  });
+
   it("are told once, however often they come", async () => {
     serve({});
     const one = tab();
     const heard = seqs(one);
-    one.start();
+    one.start(0);
     await vi.advanceTimersByTimeAsync(10);
     for (const seq of [3, 3, 4, 2]) open()[0]?.say(cluster(seq));
     expect(heard).toEqual([3, 4]);
@@ -127,7 +134,7 @@ describe("messages", () => {
     serve({});
     const one = tab();
     const heard = seqs(one);
-    one.start();
+    one.start(0);
     await vi.advanceTimersByTimeAsync(10);
     open()[0]?.say(cluster(900));
     open()[0]?.say({ kind: "reset", seq: 10, time: 1 });
@@ -141,7 +148,7 @@ describe("a connection that breaks", () => {
     let gone = true;
     serve({ "/events/poll": () => (gone ? new Response("", { status: 502 }) : { news: [], seq: 7 }) });
     const one = tab();
-    one.start();
+    one.start(0);
     await vi.advanceTimersByTimeAsync(10);
     open()[0]?.onopen?.();
     open()[0]?.say(cluster(7));
@@ -168,7 +175,7 @@ describe("a connection that breaks", () => {
     });
     const one = tab();
     const heard = seqs(one);
-    one.start();
+    one.start(0);
     await vi.advanceTimersByTimeAsync(10);
     open()[0]?.onerror?.();
     await vi.advanceTimersByTimeAsync(3000);
@@ -182,7 +189,7 @@ describe("a connection that breaks", () => {
   it("is opened anew after the computer slept", async () => {
     serve({});
     const one = tab();
-    one.start();
+    one.start(0);
     await vi.advanceTimersByTimeAsync(10);
     open()[0]?.onopen?.();
     open()[0]?.say(cluster(7));

@@ -16,6 +16,7 @@ export const SESSION: Session = {
   may_submit: false,
   expires: Date.now() / 1000 + 900,
   tunnel: "ssh -N -L 127.0.0.1:8787:/run/user/1/hpcbench/portal.sock ada@login1",
+  news: 0,
 };
 
 /** A stream of messages that a test speaks through. */

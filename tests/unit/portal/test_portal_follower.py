@@ -175,13 +175,45 @@ def test_new_gone_and_damaged_experiments(portal: Portal, follower: Follower) ->
     (portal.home / "experiments" / "link").symlink_to(portal.home / "experiments" / "e1")
     until(follower, lambda: len(ids(portal)) == 2)
     assert (state(portal, "e1"), state(portal, "e2")) == ("done", "unreadable")
-    assert reported.news() == []  # no reader was there to whom they were new
+    assert reported.news() == []  # these were read first: no message for each of them
     done(portal.home, "e3")
     until(follower, lambda: "e3" in ids(portal))
     assert [(one.experiment, one.changed) for one in reported.news()] == [("e3", ("new",))]
     shutil.rmtree(portal.home / "experiments" / "e1")
     until(follower, lambda: ids(portal) == ["e2", "e3"])
     assert [(one.experiment, one.changed) for one in reported.news()] == [("e1", ("gone",))]
+
+
+def test_a_page_opened_while_experiments_are_read_fetches_them_again(
+    portal: Portal, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("e1", "e2", "e3"):
+        done(portal.home, name)
+    run = Running(portal.home, monkeypatch)
+    monkeypatch.setattr(following, "READ_SECONDS", 0.0)
+    follower._list()
+    opened = portal.hub.seq
+    monkeypatch.setattr(following, "READ_SECONDS", 60.0)
+    until(follower, lambda: len(ids(portal)) == 4 and follower.wait_until_read(0))
+    follower.round()
+    reset, running = portal.hub.since(opened).news
+    assert reset.kind == "reset"
+    assert isinstance(running, ExperimentNews) and "new" in running.changed
+    run.news.close()
+
+
+def test_a_message_that_precedes_the_index_comes_again_after_the_entry(
+    portal: Portal, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Running(portal.home, monkeypatch)
+    monkeypatch.setattr(following, "WRITE_SECONDS", (0.4, 0.4))
+    until(follower, lambda: state(portal, run.here.id) == "running")
+    reported = Reported(portal)
+    evaluated(run.here, rt=table(0.5))
+    until(follower, lambda: portal.index.experiment(run.here.id).scored)  # type: ignore[union-attr]
+    follower.round()
+    assert [one.changed for one in reported.news()] == [("scores",), ("scores",)]
+    run.news.close()
 
 
 def test_one_that_was_damaged_is_read_again_when_it_is_whole(

@@ -34,7 +34,7 @@ const DETAIL: ExperimentDetail = {
 const NOTHING = { items: [], next: null, total: 0, counted_to: 10_000 };
 
 it("pauses and cancels an experiment from the page, once it is confirmed", async () => {
-  const session = { user: "ada", host: "h", version: "1", home: "/", mode: "dev", may_edit: false, may_submit: true, expires: Date.now() / 1000 + 900, tunnel: "" };
+  const session = { user: "ada", host: "h", version: "1", home: "/", mode: "dev", may_edit: false, may_submit: true, expires: Date.now() / 1000 + 900, tunnel: "", news: 0 };
   const command = { submission: "c1", verb: "cancel", definition: null, name: "e1", started: 1, id: null, log: ["cancelled 3 jobs"], state: "done" };
   const { asked } = serve({ "/experiments/e1": DETAIL, "/experiments/e1/run-tasks": NOTHING, "/session": session, "POST /submissions/actions": command, "/submissions/c1": command });
   await renderAt("/e/e1");

@@ -125,7 +125,7 @@ describe("a session that has ended", () => {
   it("is signed in anew at the same place", async () => {
     const refused = () => Response.json({ error: "no", remedy: "", code: "not_signed_in", id: "" }, { status: 401 });
     let over = true;
-    serve({ "/experiments": page(row("e1")), "/experiments/facets": FACETS, "GET /session": refused, "POST /session/refresh": refused, "POST /session": () => ((over = false), { user: "ada", host: "h", version: "1", home: "/", mode: "dev", may_edit: false, may_submit: false, expires: Date.now() / 1000 + 900, tunnel: "" }) });
+    serve({ "/experiments": page(row("e1")), "/experiments/facets": FACETS, "GET /session": refused, "POST /session/refresh": refused, "POST /session": () => ((over = false), { user: "ada", host: "h", version: "1", home: "/", mode: "dev", may_edit: false, may_submit: false, expires: Date.now() / 1000 + 900, tunnel: "", news: 0 }) });
     const { history } = await renderAt("/?sort=score");
     const field = await screen.findByLabelText("The link, or its code");
     fireEvent.change(field, { target: { value: "http://localhost:1/#t=abc" } });
