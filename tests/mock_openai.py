@@ -1,7 +1,8 @@
 """A scripted server that speaks OpenAI's API on a Unix socket, and misbehaves on demand.
 
-Three uses: in a test's own event loop (`Server`), as an engine the wrapper starts (`ScriptedEngine`, options
-are the fields of `Script`), and as a process for benchmarks (`python -m tests.mock_openai --uds SOCKET`).
+Three uses: in a test's own event loop (`Server`), as an engine the wrapper starts
+(`tests.scripted_engine:ScriptedEngine`, options are the fields of `Script`), and as a process for benchmarks
+(`python -m tests.mock_openai --uds SOCKET`).
 """
 
 from __future__ import annotations
@@ -19,11 +20,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from aiohttp import web
-
-from hpcbench.plugins import API, Command, EngineSpec
 
 
 @dataclass
@@ -233,17 +232,6 @@ def image_hashes(raw: bytes) -> list[str]:
                 data = base64.b64decode(part["image_url"]["url"].partition(",")[2])
                 found.append(hashlib.sha256(data).hexdigest())
     return found
-
-
-class ScriptedEngine:
-    """The server as an engine plugin; options are the fields of `Script`."""
-
-    api: ClassVar[int] = API
-    packages: ClassVar[tuple[str, ...]] = ("aiohttp",)
-
-    def launch_command(self, spec: EngineSpec) -> Command:
-        argv = [sys.executable, "-m", "tests.mock_openai", "--uds", spec.socket]
-        return Command([*argv, "--script", json.dumps(dict(spec.options))])
 
 
 def main() -> None:

@@ -72,7 +72,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, str]:
     bench = Bench(tmp_path_factory.mktemp("load"), tmp_path_factory.mktemp("cache"))
     for name, schedule in ENGINES.items():
         options = {"first": schedule.first, "gap": schedule.gap, "pieces": list(schedule.pieces)}
-        engine = "tests.mock_openai:ScriptedEngine"
+        engine = "tests.scripted_engine:ScriptedEngine"
         bench.model(name, engine=engine, engine_options=options, package=None)
     write_pages(bench)
     tasks = [

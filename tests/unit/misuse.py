@@ -375,6 +375,7 @@ def _surroundings(chance: random.Random) -> dict[str, Any]:
 
 
 def _serve(world: Path) -> None:
+    import gc
     import importlib
     import pkgutil
 
@@ -386,6 +387,7 @@ def _serve(world: Path) -> None:
                 importlib.import_module(f"hpcbench.cli.{module.name}")
     importlib.import_module("hpcbench.cli.main")
     _drop_capabilities()
+    gc.freeze()
     for line in sys.stdin:
         print(json.dumps(asdict(_fork(Command(**json.loads(line)), world))), flush=True)
 

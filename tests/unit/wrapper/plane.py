@@ -17,7 +17,8 @@ from hpcbench.wrapper.bodies import Bodies
 from hpcbench.wrapper.masking import Mask
 from hpcbench.wrapper.memory import Peaks
 from hpcbench.wrapper.supervisor import Load, Route, Supervisor
-from tests.mock_openai import Script, ScriptedEngine, Server
+from tests.mock_openai import Script, Server
+from tests.scripted_engine import ScriptedEngine
 from tests.unit.wrapper.running import KEY
 
 PLAIN = Bodies({}, checked=False, media_root=None)

@@ -186,7 +186,7 @@ def install_scripted(folder: Path) -> Path:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: scripted-engine\nVersion: 0\n")
     (info / "entry_points.txt").write_text(
-        "[hpcbench.engines]\nscripted = tests.mock_openai:ScriptedEngine\n"
+        "[hpcbench.engines]\nscripted = tests.scripted_engine:ScriptedEngine\n"
         "wayward = tests.unit.wrapper.wayward:WaywardEngine\n"
         "broken = no_such_module_anywhere:Engine\n"
     )

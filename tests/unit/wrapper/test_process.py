@@ -382,7 +382,7 @@ def test_an_idle_engine_that_does_not_answer_is_ended(
 ) -> None:
     monkeypatch.setattr(Supervisor, "look_seconds", 0.02)
     monkeypatch.setattr(Supervisor, "probe_seconds", 0.1)
-    body = {"engine": "tests.mock_openai:ScriptedEngine", "model_path": "/w", "model_name": "m"}
+    body = {"engine": "tests.scripted_engine:ScriptedEngine", "model_path": "/w", "model_name": "m"}
 
     async def journey(folder: Path) -> None:
         async with supervised(folder, {**body, "stall_timeout": 0.3}) as supervisor:
@@ -454,7 +454,7 @@ def test_what_survived_sigkill_is_reported_and_nothing_is_loaded_beside_it(
     monkeypatch.setattr(engine_process, "GRACE", 0.1)
     monkeypatch.setattr(engine_process, "GIVE_UP", 0.3)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    body = {"engine": "tests.mock_openai:ScriptedEngine", "model_path": "/w", "model_name": "m"}
+    body = {"engine": "tests.scripted_engine:ScriptedEngine", "model_path": "/w", "model_name": "m"}
 
     async def journey(folder: Path) -> None:
         async with supervised(folder, {**body, "options": {"plan": ["die_early"]}}) as supervisor:
@@ -487,7 +487,7 @@ def test_a_load_that_waits_for_an_engine_that_does_not_go_fails_of_that_itself(
     monkeypatch.setattr(engine_process, "GRACE", 0.1)
     monkeypatch.setattr(engine_process, "GIVE_UP", 0.5)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    body = {"engine": "tests.mock_openai:ScriptedEngine", "model_path": "/w", "model_name": "m"}
+    body = {"engine": "tests.scripted_engine:ScriptedEngine", "model_path": "/w", "model_name": "m"}
 
     async def journey(folder: Path) -> None:
         options = {"children": True, "pids": str(folder / "pids")}

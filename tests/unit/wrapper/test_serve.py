@@ -171,7 +171,7 @@ class Serving:
         document = folder / "m.yaml"
         document.write_text(
             "schema_version: 1\nname: m\nsource: weights\ngpus: 0\n"
-            f"engine: tests.mock_openai:ScriptedEngine\nengine_options: {options}\n"
+            f"engine: tests.scripted_engine:ScriptedEngine\nengine_options: {options}\n"
         )
         (folder / "weights").mkdir(exist_ok=True)
         self.out, self.err = folder / "out", folder / "err"
