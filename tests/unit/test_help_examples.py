@@ -15,8 +15,10 @@ import re
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -104,24 +106,66 @@ def test_what_does_not_run_here_is_an_example() -> None:
     assert not ELSEWHERE & set(ONLY_PARSED)
 
 
+@dataclass
+class Worlds:
+    """Folders in which examples run: the next example has the same one if the last changed nothing in it."""
+
+    parent: Path
+    current: Path | None = None
+    state: object = None
+
+    def next(self) -> tuple[Path, bool]:
+        """A world, and whether it is new and empty."""
+        if self.current is not None and state_of(self.current) == self.state:
+            return self.current, False
+        self.end()
+        self.current = Path(tempfile.mkdtemp(dir=self.parent))
+        return self.current, True
+
+    def end(self) -> None:
+        """Remove what there is."""
+        if self.current is not None:
+            shutil.rmtree(self.current)
+        self.current = None
+
+
+def state_of(folder: Path) -> list[tuple[str, int, int]]:
+    """Path, time of the last change and size of all below a folder."""
+    seen = {path: path.lstat() for path in (folder, *folder.rglob("*"))}
+    return [(str(path), one.st_mtime_ns, one.st_size) for path, one in sorted(seen.items())]
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worlds]:
+    made = Worlds(tmp_path_factory.mktemp("worlds"))
+    yield made
+    made.end()
+
+
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def world(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with `examples/` and a file of answers, and a home with two experiments and a baseline."""
-    unpack(tmp_path / "home")
-    shutil.rmtree(tmp_path / "home/experiments" / CUT)
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HPCBENCH_SITE", str(tmp_path / "site"))
+    above, new = worlds.next()
+    monkeypatch.setenv("HPCBENCH_HOME", str(above / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(above / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(above / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(above / "state"))
+    monkeypatch.setenv("HPCBENCH_SITE", str(above / "site"))
     monkeypatch.setenv("RUN_MODE", "dev")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}\n")))
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "examples").symlink_to(ROOT / "examples")
-    (folder / "answers.jsonl").write_text(
-        '{"id": "easy-0001-code", "answer": "30364", "prediction": "30364", "references": ["30364"]}\n'
-    )
+    folder = above / "folder"
+    if new:
+        folder.mkdir()
     monkeypatch.chdir(folder)
-    assert main(["baseline", "set", WHOLE, "--name", "main"]) == 0
+    if new:
+        unpack(above / "home")
+        shutil.rmtree(above / "home/experiments" / CUT)
+        (folder / "examples").symlink_to(ROOT / "examples")
+        (folder / "answers.jsonl").write_text(
+            '{"id": "easy-0001-code", "answer": "30364", "prediction": "30364", "references": ["30364"]}\n'
+        )
+        assert main(["baseline", "set", WHOLE, "--name", "main"]) == 0
+        worlds.state = state_of(above)
     return folder
 
 
