@@ -2,7 +2,8 @@
 
 The check has its own process: definitions name plugins, which are foreign code, and matrices, which may grow
 without limit. Its time and memory are limited, it starts from a clean state each time, and it cannot crash
-the portal. One such process waits with all modules imported, so that a check has no startup time.
+the portal. One such process waits with the modules of a check imported, so that a check has no startup time.
+Modules of an estimate are imported for an estimate alone: most checks have none.
 """
 
 from __future__ import annotations
@@ -154,8 +155,7 @@ class Checker:
 def main() -> None:
     """Read one request from standard input, print the results as lines of JSON."""
     _limit()
-    from hpcbench.registry import resolve  # noqa: F401
-    from hpcbench.submit import estimate_text  # noqa: F401 - imported before it is needed
+    from hpcbench.registry import resolve  # noqa: F401 - imported before it is needed
 
     if not select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
         return
