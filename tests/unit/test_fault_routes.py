@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections import defaultdict
 
+import pytest
+
 from tests.unit.wrapper.running import ROOT
 
 NO_ROUTE = {
@@ -37,6 +39,7 @@ def collected(full: str) -> dict[str, dict[str, set[str]]]:
     return found
 
 
+@pytest.mark.long
 def test_every_fault_is_seen_by_both_routes() -> None:
     whole = collected("1")
     for file, tests in whole.items():
@@ -46,6 +49,7 @@ def test_every_fault_is_seen_by_both_routes() -> None:
     assert set(NO_ROUTE) < set(whole)
 
 
+@pytest.mark.long
 def test_each_run_of_all_tests_sees_faults_by_each_route() -> None:
     share = [routes for tests in collected("0").values() for routes in tests.values()]
     for route in ("direct", "proxied"):

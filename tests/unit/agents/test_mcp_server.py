@@ -225,6 +225,7 @@ def test_no_schema_keeps_the_worker_from_other_work(run: Loop, schema: dict[str,
     assert result.kind in ("gone", "arguments"), "there is no such server"
 
 
+@pytest.mark.long
 def test_a_server_that_reads_nothing_costs_a_call_no_more_than_its_time(bad: Server) -> None:
     async def both() -> list[ToolResult]:
         """The second call's arguments are larger than the pipe."""
@@ -246,6 +247,7 @@ def test_what_a_server_prints_goes_to_the_log_up_to_a_limit(bad: Server) -> None
     assert sum(map(len, bad.log)) < 2 * 2**20
 
 
+@pytest.mark.long
 def test_a_server_that_hangs_is_ended_and_started_again(bad: Server) -> None:
     bad.call("do", what="fine")
     before = bad.pid
@@ -274,6 +276,7 @@ def test_a_server_that_always_dies_is_not_started_for_ever(run: Loop) -> None:
         assert kinds[-1].text == "the server 'shelf' does not run: it ended 5 times in a row"
 
 
+@pytest.mark.long
 def test_tools_that_change_are_not_called(run: Loop, tmp_path: Path) -> None:
     with started(run, *BAD, str(tmp_path / "changed")) as server:
         (tmp_path / "changed").touch()
@@ -321,6 +324,7 @@ def test_a_tool_that_is_not_there_is_reported(run: Loop) -> None:
         pass
 
 
+@pytest.mark.long
 def test_a_cancelled_call_costs_no_other_more_than_the_server(bad: Server) -> None:
     async def cancelled() -> None:
         with pytest.raises(asyncio.TimeoutError):

@@ -186,6 +186,7 @@ def test_what_takes_too_long_is_killed(tools: Tools, what: str) -> None:
     assert 0.3 <= result.seconds < 5
 
 
+@pytest.mark.long
 def test_a_hanging_tool_keeps_no_other_waiting(tools: Tools) -> None:
     async def both() -> tuple[ToolResult, float, ToolResult]:
         host = tools.host
@@ -264,6 +265,7 @@ def test_the_time_of_a_call_is_not_the_tools_own_word(tools: Tools, tool: str) -
     assert 0 <= tools.call("lies", tool=tool).seconds < 10
 
 
+@pytest.mark.long
 @needs_namespaces
 def test_calls_at_once_neither_see_nor_fill_each_others_folders(tools: Tools) -> None:
     async def both(first: str, second: str, after: float) -> list[ToolResult]:
@@ -452,6 +454,7 @@ def test_without_namespaces_a_line_says_what_does_not_hold_and_the_rest_does(
         assert len(tools.said) == 2
 
 
+@pytest.mark.long
 def test_without_namespaces_a_child_that_ends_before_its_result_is_read_has_given_it(
     run: Loop, tmp_path: Path, no_namespaces: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def test_the_commands_shown_are_there() -> None:
             parser().parse_args(words.split())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("service", ["github", "gitlab"])
 def test_the_pages_command_writes_a_pipeline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: str

@@ -44,6 +44,7 @@ def test_help_loads_no_library(tmp_path: Path) -> None:
     assert loaded("--help", home=tmp_path, config=tmp_path) == ["0"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["status", "list"])
 def test_a_status_loads_no_schemas_of_definitions(
     verb: str, experiment: Experiment, tmp_path: Path

@@ -78,6 +78,7 @@ def test_a_folder_is_added_checked_and_kept(
     assert "4 files are unchanged" in printed(capsys, "data", "verify")
 
 
+@pytest.mark.long
 def test_a_folder_of_any_name_gets_a_name_that_definitions_may_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,6 +149,7 @@ def weights(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_weights_in_the_cache_are_read_on_request_and_repaired(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -491,6 +493,7 @@ def test_of_a_plans_run_tasks_the_one_that_is_meant_is_shown(
     assert "--plan sets the ML task already" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_commands_that_adding_a_folder_tells_can_be_typed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

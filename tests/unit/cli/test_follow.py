@@ -361,6 +361,7 @@ def test_following_logs_puts_their_names_before_new_lines(
 HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b2J \x08\x07 10%\r 99%\r100% \u202etxt\n"
 
 
+@pytest.mark.long
 def test_on_a_terminal_a_log_commands_nothing(here: Experiment) -> None:
     log = here.worker_log("g0", "4711_0-0")
     log.write_text(HOSTILE)

@@ -43,6 +43,7 @@ def patterns(model: type[BaseModel]) -> Iterator[str]:
     yield from walk(model.model_json_schema())
 
 
+@pytest.mark.long
 def test_every_regular_expression_of_a_document_has_a_form_in_words() -> None:
     models: set[type[BaseModel]] = set()
     for package in (hpcbench.schema, hpcbench.notify):
@@ -75,6 +76,7 @@ def test_a_pattern_without_a_description_is_not_shown() -> None:
     assert complaint(other) == "has an invalid form"
 
 
+@pytest.mark.long
 def test_a_definition_of_a_hundred_thousand_brackets_does_not_end_the_process() -> None:
     with pytest.raises(UserError, match="nested more than 64 levels deep"):
         parse(Path("p.yaml"), "[" * 100_000)

@@ -108,6 +108,12 @@ BENCHMARKS = {
 """Shipped ones that are on the network, not in a folder that is missing here, and scored here."""
 
 
+@pytest.fixture(scope="module")
+def choices() -> Choices:
+    """Choices that have read what is shipped."""
+    return Choices()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("ml_task", "datasets"),
@@ -122,9 +128,8 @@ BENCHMARKS = {
     ],
 )
 def test_each_task_has_the_datasets_that_fit_it_and_each_of_them_a_valid_plan(
-    ml_task: str, datasets: set[str]
+    choices: Choices, ml_task: str, datasets: set[str]
 ) -> None:
-    choices = Choices()
     task = choices.get(MLTask, ml_task)
     found = choices.datasets(task)
     assert {dataset.name for dataset, _ in found} == datasets
@@ -145,6 +150,7 @@ def test_every_task_can_be_scored_by_its_default_metrics() -> None:
     assert not choices.unreadable
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("references", "more", "ml_task", "prompt"),
     [
@@ -199,6 +205,7 @@ def models(ml_task: str = "vqa", dataset: str = "demo_vqa") -> tuple[set[str], s
     return fitting, left_out([one for one in found if one.against is not None])
 
 
+@pytest.mark.long
 def test_without_gpus_there_are_the_tiny_model_and_endpoints_elsewhere(folder: Path) -> None:
     remote = folder / "registries/models/far.yaml"
     remote.parent.mkdir(parents=True)
@@ -210,6 +217,7 @@ def test_without_gpus_there_are_the_tiny_model_and_endpoints_elsewhere(folder: P
     assert others == f"{FOR_ANY} need a GPU, and this machine has none"
 
 
+@pytest.mark.long
 def test_gpus_of_16_gib_hold_small_models(tmp_path: Path) -> None:
     with_gpus(tmp_path, 16)
     fitting, others = models()
@@ -218,6 +226,7 @@ def test_gpus_of_16_gib_hold_small_models(tmp_path: Path) -> None:
     assert "GPUs of 16 GiB" in others
 
 
+@pytest.mark.long
 def test_gpus_of_80_gib_hold_all_but_what_needs_more_of_them_than_a_node_has(
     tmp_path: Path,
 ) -> None:
@@ -230,6 +239,7 @@ def test_gpus_of_80_gib_hold_all_but_what_needs_more_of_them_than_a_node_has(
     )
 
 
+@pytest.mark.long
 def test_gpus_of_this_machine_count_by_their_number_and_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -253,6 +263,7 @@ def test_gpus_of_this_machine_count_by_their_number_and_memory(
     assert others == f"{larger} need more GPUs than this machine has"
 
 
+@pytest.mark.long
 def test_deepseek_ocr_is_offered_for_pages_and_alone_for_its_own_task(tmp_path: Path) -> None:
     with_gpus(tmp_path, 80)
     deepseek = {"deepseek-ai/DeepSeek-OCR", "deepseek-ai/DeepSeek-OCR-2"}
@@ -298,6 +309,7 @@ def test_all_options_write_a_plan_and_say_what_to_type_next(
     assert main(["validate", "first.yaml"]) == 0
 
 
+@pytest.mark.long
 def test_what_has_a_default_needs_no_option(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

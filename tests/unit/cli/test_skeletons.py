@@ -139,6 +139,7 @@ def test_an_error_inside_a_plugin_is_found_with_its_line(
     assert f"KeyError: 'total' ({file}:{row + 1})" in problems
 
 
+@pytest.mark.long
 def test_the_new_engine_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = written("engines", tmp_path, monkeypatch)
     place = tmp_path / "s"

@@ -71,6 +71,7 @@ def test_watch_fits_its_terminal_whatever_there_is_to_show(
     assert max(map(len, lines)) <= width
 
 
+@pytest.mark.long
 def test_on_a_narrow_terminal_the_essentials_stay(tmp_path: Path) -> None:
     text = "\n".join(shown(busy(tmp_path, 300, 40), 80, 24))
     for essential in (
@@ -80,6 +81,7 @@ def test_on_a_narrow_terminal_the_essentials_stay(tmp_path: Path) -> None:
         assert essential in text, essential
 
 
+@pytest.mark.long
 def test_the_failing_and_the_busiest_run_tasks_are_shown_and_the_rest_is_counted(
     tmp_path: Path,
 ) -> None:
@@ -95,6 +97,7 @@ def test_status_shows_every_cause_with_its_log(tmp_path: Path) -> None:
         assert part in text, part
 
 
+@pytest.mark.long
 def test_piped_nothing_is_cut_and_nothing_left_out(tmp_path: Path) -> None:
     out = Console(file=io.StringIO(), width=160, force_terminal=False)
     out.print(StatusScreen(busy(tmp_path, 100, 60)), soft_wrap=True)

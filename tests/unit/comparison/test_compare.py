@@ -176,6 +176,7 @@ def test_what_is_left_out_is_reported_with_the_verdict_it_could_have_made(
     assert "coverage differs: 100.0 % and 75.0 %" in out
 
 
+@pytest.mark.long
 def test_a_metric_of_sums_is_compared_as_a_whole(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -213,6 +214,7 @@ def test_an_answer_without_a_value_counts_as_the_worst_in_both_unless_asked(
     assert without["comparison"]["only_baseline"] == 20
 
 
+@pytest.mark.long
 def test_another_prompt_is_reported_and_another_metric_of_one_name_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -200,6 +200,7 @@ def test_an_experiment_is_not_judged_by_itself_nor_without_scores(tmp_path: Path
 # --- repeats -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_repeats_of_a_run_task_are_judged_together(tmp_path: Path) -> None:
     """Each repeat alone loses eight samples by chance, and always others: their mean shows less spread."""
     one = ended(tmp_path, "e1", tasks=("rt-r1", "rt-r2", "rt-r3"))
@@ -215,6 +216,7 @@ def test_repeats_of_a_run_task_are_judged_together(tmp_path: Path) -> None:
     assert (found.verdict, once.verdict) == ("pass", "inconclusive")
 
 
+@pytest.mark.long
 def test_repeats_that_all_answer_the_same_say_what_one_run_says(tmp_path: Path) -> None:
     """The same for means, ratios of sums and corpus metrics."""
     metrics, names = ("exact_match", "wer", "bleu"), ("rt-r1", "rt-r2")
@@ -236,6 +238,7 @@ def test_scores_that_cannot_be_read_are_no_verdict(tmp_path: Path) -> None:
         judge(one, other, policy())
 
 
+@pytest.mark.long
 def test_a_failure_that_does_not_come_again_is_none_with_what_confirms_it(tmp_path: Path) -> None:
     one, other = ended(tmp_path, "e1"), ended(tmp_path, "e2", wrong(*range(24)))
     again = [ended(tmp_path, f"e{number}") for number in (3, 4, 5)]
@@ -385,6 +388,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_exit_code_is_the_verdict(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ended(root, "20261101-0200-x-aaaa")
     lenient = root / "lenient.yaml"

@@ -61,6 +61,7 @@ def test_a_trend_is_in_order_of_time_and_shows_where_it_changed(root: Path) -> N
     assert change.before > change.after
 
 
+@pytest.mark.long
 def test_a_later_start_shows_fewer_points_and_the_same_changes(root: Path) -> None:
     for here in nights(root):
         history.record(here)
@@ -100,6 +101,7 @@ def test_many_at_once_lose_nothing_though_files_are_put_together_meanwhile(
     assert len(found.points) == NIGHTS
 
 
+@pytest.mark.long
 def test_killed_anywhere_nothing_is_lost(root: Path) -> None:
     made = nights(root, 3)
     for here in made[:2]:
@@ -176,6 +178,7 @@ def test_a_file_of_an_older_version_is_read_as_far_as_it_goes(root: Path) -> Non
 # --- the verb ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_verb_finds_what_was_not_recorded_and_shows_it(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,6 +202,7 @@ def test_the_verb_finds_what_was_not_recorded_and_shows_it(
     assert change["at"] == NIGHTS // 2 - 7 < change["seen"] < NIGHTS - 7
 
 
+@pytest.mark.long
 def test_what_cannot_be_meant_is_said_in_a_line(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

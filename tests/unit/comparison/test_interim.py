@@ -172,6 +172,7 @@ def test_the_table_has_coverage_tokens_and_cost_of_both_plans(
 # --- when ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_looks_stand_at_fixed_shares_of_what_both_arms_have_done(scene: Scene) -> None:
     scene.answered("a", range(SHARDS))
     scene.answered("b", many(0.2))
@@ -189,6 +190,7 @@ def test_looks_stand_at_fixed_shares_of_what_both_arms_have_done(scene: Scene) -
     assert due(scene.experiment, "x")
 
 
+@pytest.mark.long
 def test_without_early_stopping_no_look_comes_before_the_end(tmp_path: Path) -> None:
     scene = Scene(tmp_path, early_stop=False)
     for arm in "ab":
@@ -219,6 +221,7 @@ def test_of_two_looks_at_once_the_first_counts(scene: Scene) -> None:
 # --- what follows -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_arms_that_are_distinguished_end_and_only_whole_blocks_count(scene: Scene) -> None:
     scene.answered("a", many(0.5))
     scene.answered("b", many(0.3), lambda number: number % 2 == 0)
@@ -243,6 +246,7 @@ def test_arms_that_are_distinguished_end_and_only_whole_blocks_count(scene: Scen
     assert [metrics[f"x.{arm}"]["coverage"] for arm in "ab"] == [1.0, 1.0]
 
 
+@pytest.mark.long
 def test_a_kill_between_the_look_and_the_wish_leaves_the_wish_to_the_next(scene: Scene) -> None:
     scene.answered("a", many(0.5))
     scene.answered("b", many(0.5), lambda number: False)
@@ -379,6 +383,7 @@ def test_a_margin_of_speed_is_a_share_in_either_direction(scene: Scene) -> None:
     ] == ["inconclusive", "inconclusive", "equivalent"]
 
 
+@pytest.mark.long
 def test_arms_of_two_shapes_have_no_ratio_of_speeds(tmp_path: Path) -> None:
     scene = Scene(tmp_path, own_shapes=True)
     for arm in "ab":
@@ -500,6 +505,7 @@ def test_an_inconclusive_comparison_says_why(one: dict[str, Any], why: str | Non
     assert why_inconclusive(one, "the level of this look") == why
 
 
+@pytest.mark.long
 def test_the_table_of_ab_explains_a_verdict_beside_an_interval_with_0(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:

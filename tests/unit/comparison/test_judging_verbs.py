@@ -126,6 +126,7 @@ def command(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> list[str]:  # no
     return ["regress", "plan.yaml", "--baseline", "main"]
 
 
+@pytest.mark.long
 def test_its_exit_code_gives_its_state(
     nights: Nights,  # noqa: F811
     command: list[str],
@@ -166,6 +167,7 @@ def test_it_can_wait_for_its_verdict_and_tell_it_to_programs(
     assert len(nights.submitted) == 2
 
 
+@pytest.mark.long
 def test_waiting_it_follows_what_runs_and_not_what_has_ended(
     nights: Nights,  # noqa: F811
     command: list[str],

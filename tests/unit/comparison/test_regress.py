@@ -156,6 +156,7 @@ def test_a_regression_ends_in_4_and_is_reported_once(nights: Nights) -> None:
     assert [one["verdict"] for one in nights.reported] == ["NO-GO", "INCONCLUSIVE"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("main_is_set")
 def test_at_night_the_last_run_is_judged_and_the_next_one_submitted(nights: Nights) -> None:
     nights.call(go_on=True)
@@ -202,6 +203,7 @@ def test_what_left_nothing_to_judge_has_failed_and_the_next_call_begins_again(
     assert nights.call().state == "submitted"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("main_is_set")
 def test_after_go_and_only_then_the_candidate_may_become_the_baseline(nights: Nights) -> None:
     nights.options = {"promote": True}
@@ -229,6 +231,7 @@ def test_what_it_came_to_is_in_the_history(nights: Nights) -> None:
 # --- failures are confirmed ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("main_is_set")
 def test_a_failure_is_asked_again_before_it_is_called_one(nights: Nights) -> None:
     nights.policy = policy(metrics={"*": {"absolute": 0.2}}, confirm=3)
@@ -249,6 +252,7 @@ def test_a_failure_is_asked_again_before_it_is_called_one(nights: Nights) -> Non
     assert len(judged.verdict["confirmed_by"]) == 3
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("main_is_set")
 def test_a_failure_that_comes_again_is_one(nights: Nights) -> None:
     nights.policy = policy(confirm=2)
@@ -390,6 +394,7 @@ def test_a_preparation_that_fails_is_tried_again(nights: Nights) -> None:
     assert nights.call().state == "submitted"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("main_is_set")
 def test_records_of_long_ago_go(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cron, "KEPT", 2)

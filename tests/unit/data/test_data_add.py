@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
@@ -599,6 +600,7 @@ def zipped(folder: Path, archive: Path) -> Path:
     return archive
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
 def test_an_archive_is_unpacked_beside_itself_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
@@ -646,8 +648,7 @@ def _evil(kind: str, path: Path) -> None:
         return
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         if kind == "bomb":
-            for number in range(20):
-                archive.writestr(f"{number}.txt", bytes(100 << 20))
+            _fill_many_times(archive)
             return
         name = {
             "above": "../x.png",
@@ -658,6 +659,22 @@ def _evil(kind: str, path: Path) -> None:
         archive.writestr(name, b"x")
         if kind == "twice":
             archive.writestr("a", b"x")
+
+
+def _fill_many_times(archive: zipfile.ZipFile) -> None:
+    """Put in 20 files of 100 MiB, compressed once."""
+    archive.writestr("00.txt", bytes(100 << 20))
+    [one] = archive.filelist
+    file = archive.fp
+    assert file is not None
+    file.seek(0)
+    written = file.read()
+    for number in range(1, 20):
+        again = copy.copy(one)
+        again.filename, again.header_offset = f"{number:02}.txt", file.tell()
+        file.write(written.replace(b"00.txt", again.filename.encode(), 1))
+        archive.filelist.append(again)
+    archive.start_dir = file.tell()
 
 
 @pytest.mark.parametrize(
@@ -709,6 +726,7 @@ def test_an_encrypted_archive_is_one_line(
 # --- what is written ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_nothing_that_is_there_is_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -120,6 +120,7 @@ def test_no_room_and_no_variable_are_reported(
         staging_folder("$NO_SUCH/x")
 
 
+@pytest.mark.long
 def test_what_a_killed_worker_had_half_copied_is_removed_by_the_next(tmp_path: Path) -> None:
     source, scratch = weights(tmp_path / "model"), staging_folder(str(tmp_path / "scratch"))
     killed = """
@@ -166,6 +167,7 @@ def test_a_copy_that_is_not_what_was_copied_is_mended_before_it_is_used_again(
     assert sorted(path.name for path in copy.parent.iterdir()) == ["model.bin"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["folder", "version"])
 def test_a_copy_of_before_the_machine_was_started_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -248,6 +250,7 @@ def test_without_room_the_copy_used_longest_ago_goes(
     assert {path.stem for path in scratch.glob("*.use")} == {path.name for path in copies(scratch)}
 
 
+@pytest.mark.long
 def test_a_copy_that_a_living_worker_uses_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -852,6 +852,7 @@ def test_a_file_that_cannot_be_written_is_not_read_again(
     assert len(read) == 1
 
 
+@pytest.mark.long
 @given(st.text("abcXYZ019 /._-éЖ", min_size=1, max_size=130), st.integers(0, 1 << 35))
 def test_headers_of_members_are_those_of_tarfile(path: str, size: int) -> None:
     member = tarfile.TarInfo(path)

@@ -160,6 +160,7 @@ def test_a_second_sync_sends_nothing(tmp_path: Path, address: Address) -> None:
     assert dump(address) == before
 
 
+@pytest.mark.long
 def test_a_running_experiment_is_sent_as_far_as_it_is(tmp_path: Path, address: Address) -> None:
     here = started(tmp_path, 12)
     send(here, address)
@@ -176,6 +177,7 @@ def test_a_running_experiment_is_sent_as_far_as_it_is(tmp_path: Path, address: A
     assert dump(address) == dump(whole)
 
 
+@pytest.mark.long
 def test_answers_that_come_later_in_a_shard_are_sent(tmp_path: Path, address: Address) -> None:
     here = started(tmp_path, 4)
     create_exclusive(
@@ -188,6 +190,7 @@ def test_answers_that_come_later_in_a_shard_are_sent(tmp_path: Path, address: Ad
         assert ask(address, "SELECT COUNT(*) FROM answers") == [(number + 1,)]
 
 
+@pytest.mark.long
 def test_withdrawn_answers_go(tmp_path: Path, address: Address) -> None:
     here = started(tmp_path, 4)
     answer(here, 0)
@@ -207,6 +210,7 @@ def test_withdrawn_answers_go(tmp_path: Path, address: Address) -> None:
     assert ask(address, "SELECT attempt, outcome FROM answers WHERE sample = 's1'") == [(3, "ok")]
 
 
+@pytest.mark.long
 def test_answers_that_were_scored_again_have_their_new_scores(
     tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +250,7 @@ def test_another_experiment_of_one_id_is_refused(tmp_path: Path, address: Addres
         send(other, address)
 
 
+@pytest.mark.long
 def test_a_sync_that_stopped_goes_on(
     tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,7 @@ def test_login_takes_a_refresh_token_from_a_pipe(
     assert "first-refresh-token" not in "".join(capsys.readouterr())
 
 
+@pytest.mark.long
 def test_doctor_asks_each_token_server_and_changes_nothing(
     gateway: Gateway,
     model: Path,

@@ -488,6 +488,7 @@ def test_loopback_needs_no_tls(url: str) -> None:
     RemoteEngine().launch_command(spec({"base_url": "http://host/v1", "allow_http": True}))
 
 
+@pytest.mark.long
 def test_it_serves_no_weights_and_is_known_by_name() -> None:
     plugins.forget()
     point = plugins.find("engines", "remote")

@@ -173,7 +173,7 @@ def test_many_requests_over_many_lifetimes_meet_no_expired_token(
                     path = "/v1/chat/completions"
                     async with session.post(path, json=chat("answer")) as answer:
                         found.append(answer.status)
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(0.05)
                 return found
 
             return sum(await asyncio.gather(*(many() for _ in range(4))), [])

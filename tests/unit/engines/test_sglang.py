@@ -253,6 +253,7 @@ def listening() -> set[int]:
     return {int(field[1].partition(":")[2], 16) for field in fields if field[3] == "0A"}
 
 
+@pytest.mark.long
 def test_it_serves_and_warms_up_on_our_socket_and_on_no_port(served: Path) -> None:
     answer = asyncio.run(until_healthy(served))
     assert answer["warm"], "healthy before its own request had reached it"
@@ -264,6 +265,7 @@ def test_it_serves_and_warms_up_on_our_socket_and_on_no_port(served: Path) -> No
     assert (template.suffix, template.read_text()) == (".jinja", "{{ messages }}")
 
 
+@pytest.mark.long
 def test_its_errors_get_openais_form_and_others_stay_as_they_are(served: Path) -> None:
     async def journey() -> tuple[Any, Any]:
         await until_healthy(served)
@@ -274,6 +276,7 @@ def test_its_errors_get_openais_form_and_others_stay_as_they_are(served: Path) -
     assert unknown == (404, {"detail": "Not Found"})
 
 
+@pytest.mark.long
 def test_naming_it_imports_nothing_heavy() -> None:
     code = (
         "import sys, json; from hpcbench import plugins\n"

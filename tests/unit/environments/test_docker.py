@@ -77,6 +77,7 @@ def test_the_jobs_gpus_are_named_as_the_daemon_counts_them(
     assert f"{docker_run.GIVEN}CUDA_VISIBLE_DEVICES" not in command.env
 
 
+@pytest.mark.long
 def test_docker_and_podman_are_asked_for_gpus_in_their_own_ways() -> None:
     spec = Spec("/s", IMAGE, "docker://x", (), (), gpus=("2",))
     (docker,) = docker_run._gpus("Docker", "27.3.1", spec)["device_requests"]

@@ -324,6 +324,7 @@ def test_recipes_of_one_base_have_one_digest_and_the_readme_tells_it() -> None:
     assert {len(one) for one in digests.values()} == {1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["deepseek-ocr", "sglang", "vllm"])
 def test_a_base_of_another_version_than_it_was_pinned_as_fails_the_build(
     tmp_path: Path, name: str

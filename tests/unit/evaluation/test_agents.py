@@ -195,6 +195,7 @@ def test_a_damaged_answer_of_an_agent_is_left_out(here: Experiment, tmp_path: Pa
     assert evaluate(damaged).run_tasks["rt"].answered == 4
 
 
+@pytest.mark.long
 def test_a_report_shows_the_work_and_no_request_of_it(here: Experiment) -> None:
     describe(here)
     report(Experiment(here.path), [Report(name=name, plugin=name) for name in ("markdown", "html")])

@@ -127,6 +127,7 @@ def test_one_sample_is_shown_as_both_answered_it(
     assert "has a sample 'nobody'" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_page_of_a_comparison_runs_nothing_and_has_all_sections(
     pair: tuple[Experiment, Experiment], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,6 +144,7 @@ def test_the_page_of_a_comparison_runs_nothing_and_has_all_sections(
     assert ".md or .html" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_flip_on_the_page_leads_to_the_whole_sample(
     pair: tuple[Experiment, Experiment], tmp_path: Path
 ) -> None:

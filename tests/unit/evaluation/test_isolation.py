@@ -32,6 +32,7 @@ def test_a_metric_that_raises_loses_that_sample_alone_and_says_why(tmp_path: Pat
     assert table["metrics"]["mean"]["n"] == 5, "other metrics score all samples"
 
 
+@pytest.mark.long
 def test_a_metric_that_hangs_is_ended_and_counted_never_replaced(tmp_path: Path) -> None:
     table = reported(asked(tmp_path, ANSWERS, strange("Hangs"), score_timeout=0.2))
     assert table["metrics"]["hangs"]["n"] == 4

@@ -136,6 +136,7 @@ def test_the_same_holds_of_versions_of_a_metric(
     assert check.why.endswith("run `hpcbench score e1`")
 
 
+@pytest.mark.long
 def test_a_trend_never_mixes_versions_and_says_how_it_becomes_one(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,6 +86,7 @@ def test_two_experiments_are_compared_by_stored_scores(
     assert said(capsys, "compare", path, names[1], "--json")["baseline"]["id"] == names[0]
 
 
+@pytest.mark.long
 def test_scores_of_different_definitions_are_not_mixed(
     both: tuple[Experiment, Experiment], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

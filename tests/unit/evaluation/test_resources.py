@@ -282,6 +282,7 @@ def test_answers_of_one_chunk_have_no_tpot_and_are_no_faults(tmp_path: Path) -> 
     assert (one.without, one.reason) == (5, "an answer of one chunk has no time between tokens")
 
 
+@pytest.mark.long
 def test_answers_of_earlier_experiments_have_no_times_but_tokens(tmp_path: Path) -> None:
     origin = {"experiment": "e", "run_task": "rt", "sample": "s", "piece": "0.1"}
     answers = [answer(n, reused_from=origin if n < 60 else None) for n in range(COUNT)]
@@ -380,6 +381,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Experime
     )
 
 
+@pytest.mark.long
 def test_two_runs_are_compared_by_their_own_intervals(pair: tuple[Experiment, Experiment]) -> None:
     (result,) = compare_many(pair[0], [pair[1]])
     found = {one.metric: one for one in result.compared}

@@ -275,6 +275,7 @@ def test_a_module_that_the_image_lacks_is_one_line_with_image_and_metric(
     assert values(gone) == {"digits": None, "exact_match": 0.75}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("metric", "why"),
     [

@@ -78,6 +78,7 @@ def test_a_process_that_waits_names_the_holder_and_the_minutes(
     ]
 
 
+@pytest.mark.long
 def test_a_lock_that_shows_beats_is_respected_however_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_dead_processes_lock_is_taken_at_once(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
+@pytest.mark.long
 def test_a_lock_of_another_host_is_taken_when_it_shows_no_beat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ async def ask(one: Connection, method: str, *parts: bytes) -> tuple[Call, list[b
         one.release(call)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", OPTIONS)
 def test_messages_of_any_size_pass_both_ways(options: str) -> None:
     async def journey() -> None:
@@ -134,6 +135,7 @@ def test_messages_of_any_size_pass_both_ways(options: str) -> None:
     run(journey())
 
 
+@pytest.mark.long
 def test_many_calls_of_one_connection_do_not_mix() -> None:
     async def journey() -> None:
         with folder() as socket:

@@ -84,6 +84,7 @@ def test_every_request_is_answered_within_the_gateways_limits(
     assert limits.figures.waits and limits.figures.wait_seconds > 0
 
 
+@pytest.mark.long
 def test_workers_of_a_node_wait_together_after_one_was_refused(tmp_path: Path) -> None:
     gateway = Gateway(20, "seconds", windowed=True)
 

@@ -145,6 +145,7 @@ def responses(draw: st.DrawFn) -> Response:
     )
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60), deadline=None)
 @given(responses(), st.booleans())
 def test_times_are_those_of_speed(

@@ -292,6 +292,7 @@ def test_the_word_uncalibrated_is_beside_the_number_in_the_report(tmp_path: Path
     assert "1.000 uncalibrated" in repr(scores(tables))
 
 
+@pytest.mark.long
 def test_labels_that_are_kept_correct_the_reports_that_are_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_prediction_that_crashes_the_program_costs_no_other_its_score(runs: Pa
     assert runs.read_text().split() == ["5", "2", "3", "1", "2"]
 
 
+@pytest.mark.long
 def test_a_program_that_fails_on_all_is_not_run_for_each(runs: Path) -> None:
     found = Fake(runs=str(runs)).score_all([("crash", ["a"])] * 64, seconds=10)
     assert all(isinstance(one, ProgramFailed) for one in found) and len(found) == 64
@@ -92,6 +93,7 @@ def test_a_program_that_fails_on_all_is_not_run_for_each(runs: Path) -> None:
     assert len(runs.read_text().split()) < 24
 
 
+@pytest.mark.long
 def test_a_program_that_hangs_on_one_prediction_is_ended(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +200,7 @@ def test_functions_run_side_by_side_and_come_back_in_their_order(tmp_path: Path)
     assert apart([], 1.0, 2) == []
 
 
+@pytest.mark.long
 def test_of_functions_side_by_side_one_that_hangs_costs_itself_alone(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
 
@@ -231,6 +234,7 @@ class Equal(FunctionMetric):
         return over_one(computed)
 
 
+@pytest.mark.long
 def test_each_sample_of_a_publishers_function_has_a_score_or_a_fault_of_its_own() -> None:
     asked = [
         (Sample(str(n), (), {}, ("a",), "d"), Reading(text))

@@ -16,6 +16,7 @@ from rapidfuzz.distance import Levenshtein
 
 from hpcbench.metrics import Teds, TedsS, score, teds, teds_s
 from hpcbench.metrics.base import TooLarge
+from tests.campaign import first
 
 
 def page(body: str) -> str:
@@ -211,7 +212,7 @@ def marked_up(rng: random.Random) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first(2, range(4)))
 def test_the_dialect_is_the_published_definition(seed: int) -> None:
     rng = random.Random(seed)
     metrics = (Teds(compat="pubtabnet"), False), (TedsS(compat="pubtabnet"), True)
@@ -330,7 +331,7 @@ def test_a_table_above_the_limit_is_a_fault_not_a_value() -> None:
             with pytest.raises(TooLarge, match="60 rows and cells; max_nodes is 59"):
                 metric.score(pair[0], [pair[1]])
     assert Teds(max_nodes=60).score(large, [large]).numerator == 1
-    wide = "|" + "a|" * 5000 + "\n|-|\n" + "|\n" * 100_000  # 5 · 10⁸ cells if it were filled up
+    wide = "|" + "a|" * 5000 + "\n|-|\n" + "|\n" * 20_000  # 10⁸ cells if it were filled up
     with pytest.raises(TooLarge):
         teds(wide, [plain("a")])
     with pytest.raises(TooLarge):

@@ -356,6 +356,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.long
 def test_a_disk_that_is_nearly_full_is_reported_once_a_minute(
     watch: Callable[..., Watched], small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,6 +376,7 @@ def test_a_disk_that_is_nearly_full_is_reported_once_a_minute(
     assert seen.stop().whole.disk_free["scratch"] < 160_000
 
 
+@pytest.mark.long
 def test_an_engine_that_ended_and_is_a_zombie_raises_an_alarm(
     watch: Callable[..., Watched],
 ) -> None:
@@ -483,6 +485,7 @@ with tempfile.TemporaryFile(dir='/var/tmp') as file:
         process.wait()
 
 
+@pytest.mark.long
 def test_a_process_killed_for_want_of_memory_is_reported_with_its_name(
     watch: Callable[..., Watched], group: Group
 ) -> None:

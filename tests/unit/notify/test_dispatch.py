@@ -81,6 +81,7 @@ def test_a_webhook_gets_the_event_or_the_text(
     assert event["state"] == "done"
 
 
+@pytest.mark.long
 def test_a_command_gets_the_event_on_its_standard_input(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     code = f"import sys; open({str(out)!r}, 'w').write(sys.stdin.read())"
@@ -200,6 +201,7 @@ def test_what_a_node_could_not_send_the_login_node_sends(
     assert len(found) == before + 1
 
 
+@pytest.mark.long
 def test_a_process_killed_before_its_report_leaves_it_to_the_next_look(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
 ) -> None:
@@ -223,6 +225,7 @@ def test_ends_of_long_ago_and_of_older_versions_are_no_news(
     assert found == []
 
 
+@pytest.mark.long
 def test_it_is_given_up_in_the_end_and_asked_for_it_is_tried_again(
     tmp_path: Path,
     posted: tuple[str, list[dict[str, Any]]],
@@ -251,6 +254,7 @@ def test_it_is_given_up_in_the_end_and_asked_for_it_is_tried_again(
     assert "1 of 1 notifications were not sent" in reported.err
 
 
+@pytest.mark.long
 def test_a_secret_that_is_not_here_costs_no_try(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +319,7 @@ def test_a_look_by_a_user_who_may_not_write_reports_nothing(
     assert found == []
 
 
+@pytest.mark.long
 def test_of_two_at_once_one_tells(tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]) -> None:
     url, found = posted
     here = ended(tmp_path, notifications=[hook(url)])
@@ -326,6 +331,7 @@ def test_of_two_at_once_one_tells(tmp_path: Path, posted: tuple[str, list[dict[s
     assert len(found) == 1
 
 
+@pytest.mark.long
 def test_the_lock_of_a_process_that_is_gone_is_no_obstacle(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
 ) -> None:
@@ -436,6 +442,7 @@ def test_what_makes_no_sense_is_said_in_a_line(
     assert "--test sends test notifications" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_file_holds_no_secret_and_survives_lines_of_later_versions(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

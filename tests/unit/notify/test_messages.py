@@ -6,6 +6,7 @@ import json
 from html.parser import HTMLParser
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,6 +149,7 @@ CHECKS = st.lists(
 )
 
 
+@pytest.mark.long
 @given(
     st.fixed_dictionaries({key: ANYTHING for key in EVENT}),
     st.none() | st.fixed_dictionaries({"verdict": st.text(max_size=9), "checks": CHECKS}),

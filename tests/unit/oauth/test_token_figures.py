@@ -137,6 +137,7 @@ def test_workers_figures_are_summed() -> None:
     assert (whole["failed"], whole["longest"], whole["fallbacks"]) == ({"cache": 1}, 0.5, 2)
 
 
+@pytest.mark.long
 def test_nothing_imports_the_client_before_it_is_used() -> None:
     import subprocess
     import sys

@@ -64,6 +64,7 @@ def age(folder: Path, **change: Any) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("grant", ["client_credentials", "password", "refresh_token"])
 def test_a_hundred_workers_that_start_at_once_ask_once(tmp_path: Path, grant: str) -> None:
     fake = FakeServer()
@@ -99,6 +100,7 @@ def test_only_its_owner_can_read_the_file(tmp_path: Path) -> None:
         first(tmp_path, FakeServer())
 
 
+@pytest.mark.long
 def test_rotating_refresh_tokens_follow_each_other_and_none_is_used_twice(tmp_path: Path) -> None:
     fake = FakeServer()
     old = None

@@ -182,6 +182,7 @@ def test_a_label_that_is_named_is_the_value(names: list[str], place: int, frame:
     assert read_label(frame.format(name), names) == (name, "")
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(
     names=LISTS,
@@ -210,6 +211,7 @@ def test_a_letter_is_the_option_of_its_place(names: list[str], place: int, frame
     assert read_label(frame.format(MARKS[place]), names) == (names[place], "")
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(names=LISTS, place=st.integers(0, 5), word=WORDS | CYRILLIC_WORDS)
 def test_a_word_the_reader_does_not_know_before_a_label_refuses_it(
@@ -305,7 +307,7 @@ HOSTILE = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("piece", first(4, HOSTILE))
+@pytest.mark.parametrize("piece", first(2, HOSTILE))
 def test_twenty_thousand_characters_are_read_at_once(piece: str) -> None:
     answer = (piece * 20_000)[:20_000]
     started = time.process_time()

@@ -68,6 +68,7 @@ WRAPPINGS = st.sampled_from([
 ])  # fmt: skip
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(value=OBJECTS, wrapping=WRAPPINGS, ascii_only=st.booleans())
 def test_sound_json_is_read_unchanged_and_unmarked(
@@ -106,6 +107,7 @@ def damaged(written: str, damage: str, at: int) -> str:
     return changes[damage]
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(
     value=OBJECTS,
@@ -209,7 +211,7 @@ HOSTILE = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("piece", first(4, HOSTILE))
+@pytest.mark.parametrize("piece", first(2, HOSTILE))
 def test_time_is_in_proportion_to_the_length(piece: str) -> None:
     """Eight times the text takes far less than 64 times as long; the quickest of three readings counts."""
     for parser in (any_object, any_text, any_page):

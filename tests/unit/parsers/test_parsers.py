@@ -426,6 +426,7 @@ def _plain(value: object) -> bool:
     return not re.search(r"\\[bfnrt][A-Za-z]", json.dumps(value, ensure_ascii=False))
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(value=OBJECTS.filter(_plain), indent=st.sampled_from([None, 1]), ascii_only=st.booleans())
 def test_sound_json_is_read_as_it_is_alone_in_a_fence_and_amid_prose(

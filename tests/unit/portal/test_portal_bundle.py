@@ -161,6 +161,7 @@ def test_the_same_content_is_kept_once_and_the_same_name_is_refused() -> None:
 # --- what is in it --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_bundle_says_what_it_is_and_its_page_that_it_is_one(
     written: Path, experiment: Experiment
 ) -> None:
@@ -240,6 +241,7 @@ def test_of_the_report_only_what_may_be_fetched_is_there(
     assert [path.name for path in folder.iterdir()] == ["report.html"]
 
 
+@pytest.mark.long
 def test_pages_of_a_long_list_follow_each_other_by_number(
     experiment: Experiment, client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +277,7 @@ def test_what_is_not_wanted_is_not_there(
 # --- how it is written ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_an_archive_holds_the_same_files(
     written: Path, experiment: Experiment, client: Path, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def every(experiment: Experiment) -> Iterator[Any]:
                 yield found
 
 
+@pytest.mark.long
 def test_plotly_takes_every_figure_and_the_client_can_draw_it(experiment: Experiment) -> None:
     import plotly.graph_objects as objects
 

@@ -190,10 +190,7 @@ def test_a_page_opened_while_experiments_are_read_fetches_them_again(
     for name in ("e1", "e2", "e3"):
         done(portal.home, name)
     run = Running(portal.home, monkeypatch)
-    monkeypatch.setattr(following, "READ_SECONDS", 0.0)
-    follower._list()
     opened = portal.hub.seq
-    monkeypatch.setattr(following, "READ_SECONDS", 60.0)
     until(follower, lambda: len(ids(portal)) == 4 and follower.wait_until_read(0))
     follower.round()
     reset, running = portal.hub.since(opened).news
@@ -206,16 +203,19 @@ def test_a_message_that_precedes_the_index_comes_again_after_the_entry(
     portal: Portal, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Running(portal.home, monkeypatch)
-    monkeypatch.setattr(following, "WRITE_SECONDS", (0.4, 0.4))
+    monkeypatch.setattr(following, "WRITE_SECONDS", (3600.0, 3600.0))
     until(follower, lambda: state(portal, run.here.id) == "running")
     reported = Reported(portal)
     evaluated(run.here, rt=table(0.5))
-    until(follower, lambda: portal.index.experiment(run.here.id).scored)  # type: ignore[union-attr]
-    follower.round()
-    assert [one.changed for one in reported.news()] == [("scores",), ("scores",)]
+    for scored in (0, 1):
+        (news,) = until(follower, reported.news)
+        row = portal.index.experiment(run.here.id)
+        assert row is not None and (news.changed, row.scored) == (("scores",), scored)
+        follower._watches[run.here.id].writing.soon(0.0)
     run.news.close()
 
 
+@pytest.mark.long
 def test_one_that_was_damaged_is_read_again_when_it_is_whole(
     portal: Portal, follower: Follower
 ) -> None:
@@ -251,6 +251,7 @@ def test_what_ended_is_not_opened_again(
     assert other.worked == 0.0
 
 
+@pytest.mark.long
 def test_scores_a_verdict_and_a_baseline_of_one_that_ended_are_noticed(
     portal: Portal, follower: Follower
 ) -> None:
@@ -268,6 +269,7 @@ def test_scores_a_verdict_and_a_baseline_of_one_that_ended_are_noticed(
     until(follower, lambda: (row := portal.index.experiment("e1")) and row.baselines == ())
 
 
+@pytest.mark.long
 def test_one_that_is_resumed_is_followed_again(
     portal: Portal, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:

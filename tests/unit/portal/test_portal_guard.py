@@ -635,6 +635,7 @@ def test_a_large_body_in_pieces_is_refused_too(portal: Served, path: str) -> Non
     assert b'"bytes"' not in found
 
 
+@pytest.mark.long
 def test_a_large_answer_is_refused_or_cut(portal: Served) -> None:
     whole = portal.get("/api/v1/probe/large")
     assert (whole.status, whole.fault) == (500, "too_large")

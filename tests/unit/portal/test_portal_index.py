@@ -432,6 +432,7 @@ def test_homes_in_one_database_do_not_see_each_other(database: str | None, tmp_p
     other.close()
 
 
+@pytest.mark.long
 def test_two_portals_may_write_at_once(database: str | None, tmp_path: Path) -> None:
     portals = [open_index(database, tmp_path) for _ in range(2)]
     faults: list[Exception] = []

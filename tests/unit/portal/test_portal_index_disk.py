@@ -142,6 +142,7 @@ def test_a_file_that_cannot_be_read_is_made_again_at_the_start(
     again.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "harm", [damage_all, damage_some, truncate, empty, other_tables, Path.unlink]
 )

@@ -150,6 +150,7 @@ def run_task_value(row: RunTaskRow, sort: str) -> Any:
     return getattr(row, sort)
 
 
+@pytest.mark.long
 @FEW
 @given(rows=experiments(), query=EXPERIMENT_QUERIES)
 @example(
@@ -225,6 +226,7 @@ def _moved(row: ExperimentRow, turn: int) -> ExperimentRow:
     return row.model_copy(update={**numbers, **counts, **texts, "score": None})
 
 
+@pytest.mark.long
 @FEW
 @given(
     rows=experiments(),

@@ -142,6 +142,7 @@ def test_lines_have_their_numbers_where_they_can_be_counted() -> None:
     assert chunk(log_of(data), lines=3, grep="7").first is None
 
 
+@pytest.mark.long
 def test_of_a_huge_log_little_is_read(tmp_path: Path) -> None:
     read: list[int] = []
     size = 1 << 30

@@ -124,6 +124,7 @@ def test_a_picture_of_too_many_pixels_is_never_decoded(
     assert len(list(described(dataset(tmp_path), [path]))) == 1
 
 
+@pytest.mark.long
 def test_a_small_copy_of_much_is_refused_where_it_would_not_fit_and_made_where_jpeg_can_be_scaled(
     tmp_path: Path,
 ) -> None:

@@ -29,6 +29,7 @@ def test_the_client_was_made_for_this_api() -> None:
     assert written == description(), "make static"
 
 
+@pytest.mark.long
 def test_every_operation_has_a_name_of_its_own_and_faults_of_one_form() -> None:
     found = json.loads(description())
     names = []

@@ -81,6 +81,7 @@ def test_the_answer_is_what_the_model_would_write(tmp_path: Path) -> None:
     assert reported.plans == ("nightly",)
 
 
+@pytest.mark.long
 def test_rows_that_fell_last_come_first(tmp_path: Path) -> None:
     wrote(tmp_path, (0.5,) * 20, run_task="a steady one")
     wrote(tmp_path, (0.9,) * 8 + (0.6,) * 12, run_task="fell early")
@@ -90,6 +91,7 @@ def test_rows_that_fell_last_come_first(tmp_path: Path) -> None:
     assert names[:2] == ["fell late", "fell early"]
 
 
+@pytest.mark.long
 def test_without_a_name_only_metrics_of_quality_are_shown(tmp_path: Path) -> None:
     wrote(tmp_path, LEVELS)
     wrote(tmp_path, LEVELS, name="ttft_p50", kind="speed")
@@ -136,6 +138,7 @@ def test_change_points_are_worked_out_once_and_beside_the_request(tmp_path: Path
     assert len(made) == 1
 
 
+@pytest.mark.long
 def test_a_series_that_drifted_is_worked_out_before_a_steady_one(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         wrote(tmp_path, (0.5, 0.51) * 10, run_task=f"steady-{name}")
@@ -176,6 +179,7 @@ def test_a_note_stays_until_it_is_taken_back(tmp_path: Path) -> None:
     assert the_change(history) == change
 
 
+@pytest.mark.long
 def test_a_note_holds_though_the_change_moves_as_more_comes_in(tmp_path: Path) -> None:
     wrote(tmp_path, LEVELS)
     history = History(tmp_path)

@@ -89,6 +89,7 @@ def page(api: Unguarded) -> dict[str, Any]:
 # --- the page -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_page_has_scores_speed_and_how_requests_ended(page: dict[str, Any]) -> None:
     assert page["row"]["name"] == "a"
     assert [one["metric"] for one in page["metrics"]] == ["exact_match"]

@@ -117,6 +117,7 @@ def test_the_run_task_has_charts_of_its_agents(here: Experiment) -> None:
     assert names["calls-rt"] == names["switches-rt"] == "agents"
 
 
+@pytest.mark.long
 def test_a_static_bundle_has_the_turns_and_their_images(here: Experiment, tmp_path: Path) -> None:
     evaluate(here)
     client, out = tmp_path / "client", tmp_path / "out"

@@ -156,6 +156,7 @@ def test_pages_hold_what_a_plain_reading_of_all_rows_gives(
         assert [row.place for row in skipped.items] == wanted[2:7]
 
 
+@pytest.mark.long
 @settings(max_examples=examples(80))
 @given(rows=ROWS, chosen=CHOICES)
 def test_facets_count_what_is_chosen_and_a_bin_of_scores_chooses_its_samples(

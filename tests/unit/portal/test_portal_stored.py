@@ -22,6 +22,7 @@ async def _execute(database: Database, statement: str) -> None:
         await connection.execute(text(statement))
 
 
+@pytest.mark.long
 def test_its_run_tasks_scores_and_samples_come_in_pages(tmp_path: Path) -> None:
     database = Database(type="sqlite", url=str(tmp_path / "results.sqlite"))
     asyncio.run(place.init(address_of(database)))

@@ -275,6 +275,7 @@ def test_a_benchmark_that_its_publisher_lets_a_model_judge_is_run_with_a_judge(
     assert main(["validate", str(plan)]) == 0
 
 
+@pytest.mark.long
 def test_a_name_that_is_not_there_is_refused_at_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -295,6 +296,7 @@ def test_a_name_that_is_not_there_is_refused_at_its_place(
     assert "unknown definition 'vqaa' of ml_tasks (did you mean 'vqa'?)" in said[0]
 
 
+@pytest.mark.long
 def test_a_published_score_of_another_datasets_run_task_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,6 +96,7 @@ def as_yaml(data: object) -> str:
     return yaml.safe_dump(data)
 
 
+@pytest.mark.long
 @given(base=maps, over=maps)
 def test_an_overlay_wins_wherever_it_speaks_and_changes_nothing_else(
     base: dict[str, object], over: dict[str, object]
@@ -344,6 +345,7 @@ def test_programs_get_problems_as_data(files: Files, capsys: pytest.CaptureFixtu
     assert problem["message"].startswith("unknown dataset 'pagse' (did you mean 'pages'?)")
 
 
+@pytest.mark.long
 def test_a_refusal_as_data_is_for_people_also_a_line_unless_one_terminal_shows_both(
     files: Files, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -366,6 +368,7 @@ def test_a_refusal_as_data_is_for_people_also_a_line_unless_one_terminal_shows_b
     os.close(theirs)
 
 
+@pytest.mark.long
 def test_a_refusal_whose_data_is_not_read_is_no_bug(files: Files) -> None:
     plan = files.plan(PLAN.replace("dataset: pages", "dataset: pagse"))
     words = ["validate", str(plan), "--registry", str(files.registry), "--json"]

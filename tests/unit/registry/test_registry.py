@@ -289,6 +289,7 @@ def fragments() -> st.SearchStrategy[str]:
     )  # fmt: skip
 
 
+@pytest.mark.long
 @settings(max_examples=examples(250), deadline=None)
 @given(
     start=st.integers(0, len(PLAN)),

@@ -64,6 +64,7 @@ def test_all_shipped_definitions_are_right(mode: RunMode) -> None:
     assert check_registries(mode=mode)[0] == len(SHIPPED)
 
 
+@pytest.mark.long
 def test_no_digest_or_revision_is_invented() -> None:
     """Models' are filled in by `models verify`; the tiny model's files ship here. An image's digest has its
     evidence in recipes/images/README.md."""

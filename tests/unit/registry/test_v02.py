@@ -45,6 +45,7 @@ def refused(kind: str, text: str) -> list[str]:
 # --- the definitions of v0.2's users ----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_definitions_of_v02_are_valid_unchanged(tmp_path: Path, capsys: Any) -> None:
     registry = v02_registry(tmp_path)
     plan = registry / "experiments/benchmark_2025.yaml"

@@ -89,6 +89,7 @@ def test_each_number_is_in_a_file_of_two_models(tmp_path: Path) -> None:
     assert list(unfounded(here)) == []
 
 
+@pytest.mark.long
 def test_each_number_is_in_a_file_of_a_sweep(tmp_path: Path) -> None:
     assert list(unfounded(swept(tmp_path))) == []
 

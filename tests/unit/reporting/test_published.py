@@ -67,6 +67,7 @@ def test_a_score_of_something_else_is_not_beside_it(tmp_path: Path) -> None:
     assert [one["source"] for one in gather(here)["published"]] == [SOURCE["source"]]
 
 
+@pytest.mark.long
 def test_the_report_shows_the_conditions_of_both(tmp_path: Path) -> None:
     here = run(
         tmp_path, 0.5, value=90.0, samples=2000, conditions={"generation": "beam search, 4 beams"}

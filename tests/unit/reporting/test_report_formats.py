@@ -177,6 +177,7 @@ def program(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o700 | stat.S_IXUSR)
 
 
+@pytest.mark.long
 def test_without_a_converter_one_line_says_so_and_the_others_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +191,7 @@ def test_without_a_converter_one_line_says_so_and_the_others_are_written(
     assert (here.report_dir / "report.md").exists()
 
 
+@pytest.mark.long
 def test_a_converter_that_fails_leaves_it_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,7 @@ def test_images_keep_to_their_budget_and_can_be_left_out(tmp_path: Path) -> None
     assert len(html(here, worst=1)) < len(whole)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fate", ["gone", "moved", "broken image"])
 def test_a_dataset_that_is_gone_costs_images_and_prompts_and_nothing_else(
     tmp_path: Path, fate: str

@@ -107,6 +107,7 @@ def test_a_latency_is_the_same_of_a_response_and_of_a_column(one: Response) -> N
         assert latency.among(several).tolist() == ([] if expected is None else [expected] * 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_a_long_run_has_every_percentile_interval_and_bound_of_looking_at_each(seed: int) -> None:
     closed = closed_loop(900, 7, lambda chance, n: chance.uniform(20, 300), seed)

@@ -60,6 +60,7 @@ def test_an_interval_is_an_interval(
     assert 0 < found.low <= found.likely <= found.high < math.inf
 
 
+@pytest.mark.long
 @settings(max_examples=examples(25))
 @given(some.integers(1, 300), some.integers(1, 16))
 def test_more_work_takes_no_less_time_and_more_workers_no_more(shards: int, workers: int) -> None:

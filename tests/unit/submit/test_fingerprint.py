@@ -381,6 +381,7 @@ def test_an_installation_is_whole_when_its_files_are_those_of_its_list(
 # --- what people let go on ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_resume_goes_on_in_the_environment_of_today_and_writes_that_down(
     tmp_path: Path, called: list[list[str]]
 ) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import http.server
 import json
-import os
 import socket
 import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -232,11 +232,12 @@ def test_who_started_it_takes_it_along(tmp_path: Path, hanging: str) -> None:
     lock = notes_file(here, "phoenix", {"url": hanging, "project": "plan"}).with_suffix(".lock")
     while not lock.exists():
         assert parent.poll() is None
+        time.sleep(0.01)
     child = json.loads(lock.read_text().splitlines()[0])["pid"]
     parent.kill()
     parent.wait()
     while Path(f"/proc/{child}").exists():
-        os.sched_yield()  # the test's own limit of time ends this
+        time.sleep(0.01)  # the test's own limit of time ends this
 
 
 # --- notes ---------------------------------------------------------------------------------------------

@@ -350,6 +350,7 @@ def test_the_command_adds_up_all_experiments(capsys: pytest.CaptureFixture[str])
     assert main(["usage", "--all", "@last"]) == 2
 
 
+@pytest.mark.long
 def test_the_report_shows_what_it_took_in_both_forms(tmp_path: Path) -> None:
     here = written(tmp_path, {"s0": "0", "s1": "1"})
     assert "Resources" not in shown(here).read_text()

@@ -164,6 +164,7 @@ def test_each_mistake_is_one_line_with_the_module_and_a_cause(
     assert "\n" not in reported
 
 
+@pytest.mark.long
 def test_a_module_that_is_not_there_is_reported_by_its_name(tmp_path: Path) -> None:
     for name in ("not_there", "not_there.at.all", "json"):
         with pytest.raises(

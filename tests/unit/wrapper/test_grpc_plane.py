@@ -493,6 +493,7 @@ def test_a_client_that_leaves_ends_the_work_of_the_engine() -> None:
     run(journey())
 
 
+@pytest.mark.long
 def test_a_client_that_no_longer_answers_ends_the_work_of_the_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

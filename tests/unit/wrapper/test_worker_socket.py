@@ -99,6 +99,7 @@ def _as_uri(*pages: bytes) -> bytes:
     return prepare("tiny", request("s", *pages))[0]
 
 
+@pytest.mark.long
 def test_pages_of_one_connection_do_not_mix() -> None:
     async def journey() -> None:
         async with served(limit=2**23) as (_, engine, one):
