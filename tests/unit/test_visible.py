@@ -75,7 +75,6 @@ def test_markup_stays_markup() -> None:
     assert finalize(3) == 3
 
 
-@pytest.mark.long
 def test_the_pages_have_the_same_rule() -> None:
     """Over all characters: alone, and joiners beside each of them. Campaign: planes that have no letters."""
     source = (ROOT / "portal/src/ui/visible.ts").read_text(encoding="utf-8")

@@ -78,7 +78,6 @@ def test_a_folder_is_added_checked_and_kept(
     assert "4 files are unchanged" in printed(capsys, "data", "verify")
 
 
-@pytest.mark.long
 def test_a_folder_of_any_name_gets_a_name_that_definitions_may_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

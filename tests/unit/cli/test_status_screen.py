@@ -81,7 +81,6 @@ def test_on_a_narrow_terminal_the_essentials_stay(tmp_path: Path) -> None:
         assert essential in text, essential
 
 
-@pytest.mark.long
 def test_the_failing_and_the_busiest_run_tasks_are_shown_and_the_rest_is_counted(
     tmp_path: Path,
 ) -> None:

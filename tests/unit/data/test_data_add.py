@@ -726,7 +726,6 @@ def test_an_encrypted_archive_is_one_line(
 # --- what is written ------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
 def test_nothing_that_is_there_is_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -177,7 +177,6 @@ def test_a_running_experiment_is_sent_as_far_as_it_is(tmp_path: Path, address: A
     assert dump(address) == dump(whole)
 
 
-@pytest.mark.long
 def test_answers_that_come_later_in_a_shard_are_sent(tmp_path: Path, address: Address) -> None:
     here = started(tmp_path, 4)
     create_exclusive(

@@ -24,7 +24,6 @@ from tests.mock_openai import Script
 from tests.unit.inference.talking import request, run, talking
 
 
-@pytest.mark.long
 def test_drive_takes_no_more_than_it_can_ask() -> None:
     taken: list[str] = []
 

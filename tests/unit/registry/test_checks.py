@@ -393,7 +393,6 @@ def test_resources_fit_the_site(files: Files, model: str, resources: str, report
     assert files.refusal(PLAN + f"    resources: {{{resources}}}\n") == [reported]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "reported"),
     [

@@ -121,7 +121,6 @@ def test_a_shape_that_cannot_be_is_reported_in_the_model(
     assert found.startswith(f"registry/models/org/tiny.yaml:{reported}"), found
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "model",
     [

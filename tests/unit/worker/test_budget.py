@@ -139,7 +139,6 @@ class Worker:
             return [one async for one in drive(client, requests, at_once, stop, budget=self.task)]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 3])
 def test_workers_share_a_budget_of_requests_to_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
