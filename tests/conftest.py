@@ -123,6 +123,15 @@ def image(lab: Lab) -> str:
 
 
 @pytest.fixture(scope="session")
+def python_image(lab: Lab) -> str:
+    """The same of the small image that has Python and no engine."""
+    try:
+        return "@".join(lab.python_image())
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
+        unavailable(f"no image with Python: {error}")
+
+
+@pytest.fixture(scope="session")
 def vllm_python(lab: Lab) -> Path:
     """Python of an environment with vLLM for CPUs."""
     try:

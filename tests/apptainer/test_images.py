@@ -63,8 +63,9 @@ def run_inside(
 
 
 def test_two_who_want_one_image_build_it_once_and_a_third_waits_for_nothing(
-    user: User, image: str
+    user: User, python_image: str
 ) -> None:
+    image = python_image  # a small one: others build the engine's
     cache = user.folder / "cache"
     answers: list[dict[str, Any]] = []
     both = [
@@ -185,7 +186,7 @@ def test_an_image_is_built_listed_and_verified_and_damage_is_found(
 
 @pytest.mark.slurm
 def test_a_build_runs_where_the_site_wants_builds(
-    slurm_user: User, image: str, shared_cache: Path
+    slurm_user: User, python_image: str, shared_cache: Path
 ) -> None:
     """As a job, unpacked on the node's own disk."""
     user = slurm_user
@@ -193,7 +194,7 @@ def test_a_build_runs_where_the_site_wants_builds(
     job, place = f"build-{user.folder.name}", user.folder / "of-the-node"
     srun = ["srun", f"--job-name={job}", "--partition=main", "--cpus-per-task=2", "--mem=2G"]
     user.at_site(build_with=srun, build_tmp=f"{place}/$SLURM_JOB_ID")
-    (built,) = user.json("images", "build", image)
+    (built,) = user.json("images", "build", python_image)
     assert Path(built["path"]).exists()
     ran = user.lab.run_as_user(["sacct", "-nX", f"--name={job}", "--format=JobID,State"])
     number, state = ran.stdout.split()

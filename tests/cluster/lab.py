@@ -182,9 +182,16 @@ class Lab:
 
     def image(self) -> tuple[str, str]:
         """Build the test image if need be and serve it; its `docker://` address and digest."""
+        return self._image("engine")
+
+    def python_image(self) -> tuple[str, str]:
+        """The same for the small image below it, which has Python and no engine."""
+        return self._image("python")
+
+    def _image(self, name: str) -> tuple[str, str]:
         self.install()
         with self._alone():
-            return image.REFERENCE, image.ensure_image(self.home)
+            return image.ADDRESSES[name], image.ensure_images(self.home)[name]
 
     def base_image(self, suite: str = SUITE) -> tuple[str, str]:
         """The same for a plain Debian, which image recipes are built from."""

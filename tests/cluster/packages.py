@@ -23,6 +23,7 @@ PACKAGES = (
     *("patchelf", "squashfs-tools", "squashfuse", "fuse3", "fuse-overlayfs", "uidmap", "fakeroot"),
     *("python3-venv", "debian-archive-keyring", "cron"),
 )
+MANUALS = Path("/var/lib/man-db/auto-update")
 LIBRARY = Path("usr/lib/x86_64-linux-gnu")
 POLICY = Path("/usr/sbin/policy-rc.d")
 APT_ENV = {"PATH": SYSTEM_PATH, "DEBIAN_FRONTEND": "noninteractive", "LANG": "C.UTF-8"}
@@ -69,6 +70,19 @@ def no_services() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def no_manuals() -> Iterator[None]:
+    """Keep man-db from reading all manual pages after an installation: it takes two seconds each time."""
+    if not MANUALS.exists():
+        yield
+        return
+    MANUALS.unlink()
+    try:
+        yield
+    finally:
+        MANUALS.touch()
+
+
+@contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Test processes side by side install one after the other: dpkg does not wait for itself."""
     with Path("/run/hpcbench-tests.lock").open("w") as file:
@@ -82,7 +96,7 @@ def install_packages(names: Sequence[str] = PACKAGES) -> None:
     if not wanted:
         return
     install = [*APT_GET, "install", "--no-install-recommends", *wanted]
-    with alone(), no_services(), timed(f"apt: {len(wanted)} packages"):
+    with alone(), no_services(), no_manuals(), timed(f"apt: {len(wanted)} packages"):
         # An installation that was cut off must be finished first; usually there is nothing to do.
         run(["dpkg", "--configure", "-a"], what="finish a cut-off installation", env=APT_ENV)
         for attempt in range(4):
@@ -183,6 +197,13 @@ def ensure_uv(home: Path) -> Path:
             program.unlink(missing_ok=True)
             program.symlink_to(home / "uv/bin/uv")
     return program
+
+
+def find_links() -> list[str]:
+    """The folders in which pip looks for wheels besides its index; uv does not read pip's file."""
+    said = run([sys.executable, "-m", "pip", "config", "list"], what="read pip's configuration")
+    found = re.findall(r"find-links='(.*?)'", said.replace("\\n", " "))
+    return list(dict.fromkeys(word for line in found for word in line.split()))
 
 
 def _download(apt: Path) -> dict[str, Path]:

@@ -13,9 +13,9 @@ import json
 import shutil
 from pathlib import Path
 
-from .packages import ensure_uv
+from .packages import ensure_uv, find_links
 from .system import SYSTEM_PATH, run, timed
-from .vllm_env import INTERPRETER, find_links
+from .vllm_env import INTERPRETER
 from .vllm_env import recipe_key as vllm_key
 
 REQUIREMENTS = (

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
-import sys
 from pathlib import Path
 
-from .packages import ensure_uv
+from .packages import ensure_uv, find_links
 from .system import SYSTEM_PATH, run, timed
 
 INTERPRETER = Path("/usr/bin/python3")  # pyenv's lies below /root, where the user cannot go
@@ -25,7 +23,6 @@ NEVER = ("torchaudio", "torchcodec", "triton")
 # fails for want of their schemas. Declaring the schemas just before is enough for the transforms.
 TORCHVISION = '''\
 """Declare torchvision's operators just before torchvision is imported (test environment only)."""
-import sys
 
 
 class _Before:
@@ -79,10 +76,3 @@ def ensure_vllm(home: Path) -> Path:
         run(check, what="import vllm", env=environment, cwd=venv)
     complete.write_text(recipe_key())
     return python
-
-
-def find_links() -> list[str]:
-    """The folders in which pip looks for wheels besides its index; uv does not read pip's file."""
-    said = run([sys.executable, "-m", "pip", "config", "list"], what="read pip's configuration")
-    found = re.findall(r"find-links='(.*?)'", said.replace("\\n", " "))
-    return list(dict.fromkeys(word for line in found for word in line.split()))

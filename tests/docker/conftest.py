@@ -160,11 +160,11 @@ class Podman(Service):
 
 @pytest.fixture(scope="session")
 def image() -> str:
-    """Reference of the engine image, by digest; unlike the fixture of all tests it needs no Slurm."""
+    """Reference of the small image with Python, by digest; it needs no Slurm."""
     try:
-        return "@".join(Lab.current().image())
+        return "@".join(Lab.current().python_image())
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
-        unavailable(f"no engine image: {error}")
+        unavailable(f"no image with Python: {error}")
 
 
 @pytest.fixture(scope="session")
@@ -232,7 +232,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def prepared(podman: Podman, image: str, cache: Path) -> Environment:
-    """The engine image in podman's store."""
+    """The image in podman's store."""
     return environments.prepare(image, cache, podman.site())
 
 
