@@ -23,6 +23,7 @@ NEVER = ("torchaudio", "torchcodec", "triton")
 # fails for want of their schemas. Declaring the schemas just before is enough for the transforms.
 TORCHVISION = '''\
 """Declare torchvision's operators just before torchvision is imported (test environment only)."""
+import sys
 
 
 class _Before:
