@@ -21,6 +21,8 @@ _auto: Any = transformers  # half of its functions have no types
 # Only losses, and models that write no text, need scipy, and only assisted generation scikit-learn. Their
 # imports would take a tenth of the time until a small model is loaded.
 _auto.utils.is_scipy_available = _auto.utils.is_sklearn_available = lambda: False
+# On this first use transformers loads a third of its modules: with the others, for `huggingface.serve`.
+_Model: Any = _auto.AutoModelForImageTextToText
 
 
 class HfModel:
@@ -73,7 +75,7 @@ class HfModel:
             arguments["attn_implementation"] = options["attn_implementation"]
         if gpus > 1:
             arguments["device_map"] = "auto"
-        model, report = _auto.AutoModelForImageTextToText.from_pretrained(
+        model, report = _Model.from_pretrained(
             path,
             dtype=dtype if dtype == "auto" else getattr(torch, dtype),
             output_loading_info=True,

@@ -7,12 +7,14 @@ answered in small batches; with `max_batch: 1` each answer is computed alone.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from hpcbench import garbage
 from hpcbench.engines.request_limits import positions
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.plugins import API, Command, EngineSpec, Limits
@@ -134,9 +136,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def serve(args: Any) -> None:
     """Serve; all slow imports are in here."""
-    from hpcbench.engines.hf_model import HfModel
-    from hpcbench.engines.hf_server import application, run
-
+    with garbage.loading():
+        from hpcbench.engines.hf_model import HfModel
+        from hpcbench.engines.hf_server import application, run
+    gc.freeze()  # modules are no garbage: to look at them again and again takes a fifth of a tiny model's start
     model = HfModel.load(
         args.model,
         dtype=args.dtype,
