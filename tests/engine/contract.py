@@ -36,6 +36,7 @@ import jsonschema
 from hpcbench.inference.client import Client
 from hpcbench.schema.records import Message, Request
 from hpcbench.wrapper.bodies import same_rules
+from tests.cluster.lab import Lab
 from tests.unit.wrapper.running import KEY, Wrapper
 
 ROOT = Path(__file__).parents[2]
@@ -144,11 +145,15 @@ def started(
     with (one.folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [str(python), "-c", START, engine, json.dumps(reported)],
-            env={**os.environ, "PYTHONPATH": _path(), "HOME": str(one.folder)},
+            env={
+                **os.environ, "PYTHONPATH": _path(), "HOME": str(one.folder),
+                # What vLLM found out about an architecture, for which it starts a process once.
+                "VLLM_CACHE_ROOT": str(Lab.current().home / "vllm-cache"),
+            },
             stdout=log,
             stderr=log,
             start_new_session=True,
-        )
+        )  # fmt: skip
     try:
         asyncio.run(_healthy(one, process))
         yield one
