@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
+
 
 def typed(folder: Path, command: str, **more: str) -> str:
     """Output of a line on the screen; the line must succeed.
@@ -30,4 +32,18 @@ def typed(folder: Path, command: str, **more: str) -> str:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{command}\n{done.stdout}"
+    return done.stdout
+
+
+def hpcbench(home: Path, *arguments: str, code: int = 0) -> str:
+    """Run a command with a home of its own; it must end with `code`."""
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("hpcbench")), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "HPCBENCH_HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
     return done.stdout

@@ -19,33 +19,13 @@ from hpcbench.experiment.event_log import reported_ends
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.workers import worker_runs
 from tests.campaign import first
+from tests.demo.reader import hpcbench
 from tests.help_examples import example
 from tests.pages import blocks, missing, shown
 
 ROOT = Path(__file__).parent.parent.parent
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
-
-
-def hpcbench(home: Path, *arguments: str, code: int = 0) -> str:
-    """Run a command with a home of its own; it must end with `code`."""
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("hpcbench")), *arguments],
-        cwd=ROOT,
-        env={**os.environ, "HPCBENCH_HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The demo, run once: its home and what it printed."""
-    home = tmp_path_factory.mktemp("home")
-    return home, hpcbench(home, *example("submit PLAN --wait", {"PLAN": "examples/demo/plan.yaml"}))
 
 
 @pytest.fixture(scope="module")

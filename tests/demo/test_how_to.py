@@ -2,7 +2,7 @@
 
 A comment before a block says what the reader cannot see: `not run: REASON`, `env: NAME=VALUE`, `after: a run`
 for commands that need an experiment, or `with: THINGS` for those that need other things of the reader, which
-`THINGS` below makes.
+`THINGS` below makes. A reader who submits plans ran the demo before, and hpcbench takes over its answers.
 """
 
 from __future__ import annotations
@@ -88,9 +88,10 @@ def reader(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with an experiment that has ended."""
+def ran(tmp_path_factory: pytest.TempPathFactory, demo: tuple[Path, str]) -> Path:
+    """A home with experiments that have ended: the demo, and a small one."""
     folder = tmp_path_factory.mktemp("ran")
+    shutil.copytree(demo[0], folder / "home", symlinks=True)
     (folder / "small.yaml").write_text(RUN)
     typed(folder, "hpcbench submit small.yaml --wait")
     return folder / "home"
@@ -116,7 +117,8 @@ def test_its_commands_run_and_its_definitions_are_valid(
             continue
         if block.language != "sh" or block.note == "not run":
             continue
-        if block.note == "after" and not (reader / "home/experiments").exists():
+        needs_run = block.note == "after" or "hpcbench submit" in block.text
+        if needs_run and not (reader / "home/experiments").exists():
             home = request.getfixturevalue("ran")
             shutil.copytree(home, reader / "home", symlinks=True, dirs_exist_ok=True)
         if block.note == "with":

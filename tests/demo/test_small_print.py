@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo.test_demo import hpcbench
+from tests.demo.reader import hpcbench
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 

@@ -23,7 +23,7 @@ from hpcbench.schema.agent import Agent
 from hpcbench.schema.records import Message
 from tests.cluster.lab import Lab
 from tests.conftest import ROOT, unavailable
-from tests.demo.test_demo import hpcbench
+from tests.demo.reader import hpcbench
 from tests.engine.test_vllm import lab_vllm
 from tests.unit.agents.trajectories import PNG, Story
 

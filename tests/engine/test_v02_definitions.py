@@ -22,7 +22,7 @@ NAME = "Счета «2026»: вопросы"
 
 THIRD: dict[str, Any] = {
     "name": NAME, "ml_task": "vqa", "model": "qwen2-vl", "dataset": "DocVQA_RU", "metrics": ["ANLS"],
-    "generation": {"max_tokens": 8},
+    "generation": {"max_tokens": 8}, "resources": {"cpus": 1},
 }  # fmt: skip
 """A run task with a name of the users' own."""
 
@@ -82,6 +82,8 @@ def test_the_definitions_of_v02_run_unchanged(tmp_path: Path) -> None:
         tmp_path, "submit", str(registry / "experiments/benchmark_2025.yaml"),
         # vLLM is not here: the tiny model's own engine takes its place.
         "--set", "run_tasks/qwen_docvqa_ru:model.engine=huggingface",
+        "--set", "run_tasks/qwen_docvqa_ru:resources.cpus=1",
+        "--set", "run_tasks/llava_docvqa_ru:resources.cpus=1",
         "--set", f"+run_tasks={more}", "--wait",
     )  # fmt: skip
     assert NAME in printed
