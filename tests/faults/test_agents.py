@@ -72,27 +72,6 @@ def engines_of(trial: Trial, model: str) -> list[int]:
     return found
 
 
-def test_every_turn_is_recorded_and_the_answer_is_the_last_one(
-    bench: Bench, ledger: Ledger, calm: Trial
-) -> None:
-    trial = agents(bench, ledger)
-
-    trial.wait("done")
-
-    assert trial.answers() == calm.answers()
-    assert len(turns(trial)) == SAMPLES * TURNS
-    manifest = json.loads((trial.path / "manifest.json").read_text())
-    seen = manifest["tools"]["numbers"]["functions"][""]
-    assert [one["function"]["name"] for one in seen] == ["calculator", "pay"]
-    assert seen[1]["function"]["description"] == "Pays for something."
-    table = json.loads(trial.metrics)["run_tasks"]["numbers"]
-    assert table["metrics"] == json.loads(calm.metrics)["run_tasks"]["numbers"]["metrics"]
-    last = trial.said("progress")[-1:]
-    assert all(one["calls"] <= one["turns"] for one in last)
-    (note,) = {one["message"] for one in trial.said("tool_note")} or {""}
-    assert "network" in note or not note
-
-
 @pytest.mark.parametrize("victim", first(1, ["worker", "engine", "wrapper"]))
 def test_kills_lose_no_turn_and_repeat_no_payment(
     bench: Bench, ledger: Ledger, calm: Trial, victim: str, tmp_path: Path
@@ -130,24 +109,37 @@ def test_kills_lose_no_turn_and_repeat_no_payment(
     assert valid_trajectories(trial, tmp_path / "atif") == SAMPLES
 
 
-def test_a_pause_ends_at_a_turn_and_another_worker_goes_on_there(
+def test_every_turn_is_recorded_once_though_a_pause_ends_at_one_and_another_worker_goes_on_there(
     bench: Bench, ledger: Ledger, calm: Trial
 ) -> None:
     trial = agents(bench, ledger, answer_ms=(200, 300))
     until(lambda: len(turns(trial)) > 6, "turns")
     bench.run("pause", trial.id)
     trial.wait("paused")
-    before = turns(trial)
+    before, resting = turns(trial), trial.answers()
     assert len(before) < SAMPLES * TURNS
+    time.sleep(1)
+    assert (turns(trial), trial.answers()) == (before, resting)
     bench.script(answer_ms=(1, 3), calls=CALLS)
 
     bench.run("resume", trial.id)
 
     trial.wait("done")
     assert trial.answers() == calm.answers()
+    assert trial.twice() == []
     written = [(line["sample"], line["turn"]) for line in lines(trial) if "reply" in line]
     assert before <= set(written)
     assert len(written) == SAMPLES * TURNS, "no turn was asked twice"
+    manifest = json.loads((trial.path / "manifest.json").read_text())
+    seen = manifest["tools"]["numbers"]["functions"][""]
+    assert [one["function"]["name"] for one in seen] == ["calculator", "pay"]
+    assert seen[1]["function"]["description"] == "Pays for something."
+    table = json.loads(trial.metrics)["run_tasks"]["numbers"]
+    assert table["metrics"] == json.loads(calm.metrics)["run_tasks"]["numbers"]["metrics"]
+    last = trial.said("progress")[-1:]
+    assert all(one["calls"] <= one["turns"] for one in last)
+    (note,) = {one["message"] for one in trial.said("tool_note")} or {""}
+    assert "network" in note or not note
 
 
 def test_a_sample_that_ends_the_engine_has_an_exit_of_its_own(

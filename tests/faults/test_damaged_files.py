@@ -70,31 +70,7 @@ def test_torn_and_damaged_files_of_every_kind_cost_no_answer_that_can_still_be_r
     stopped.bench.run("usage", stopped.id)
 
 
-def test_a_damaged_answer_is_reported_and_asked_again(bench: Bench, calm: Trial) -> None:
-    trial = bench.submit(bench.plan({}))
-    trial.wait("done")
-    damaged = 0
-    for path in sorted(trial.path.glob("shards/numbers/*")):
-        data = path.read_bytes()
-        if path.suffix in (".jsonl",) and b'"sample_id"' in data:
-            at = data.index(b'"sample_id"')
-            path.write_bytes(data[:at] + b"\x00" * 11 + data[at + 11 :])
-            damaged += 1
-    assert damaged, sorted(trial.path.glob("shards/numbers/*"))
-    (trial.path / "outcome.json").unlink()
-    (trial.path / "metrics.json").unlink()
-
-    trial.status()
-    out, err = bench.run("resume", trial.id)
-    status = trial.wait("done", "incomplete", "failed")
-
-    reported = out + err + json.dumps(status["failures"] + status["alarms"])
-    assert "damaged" in reported or "cannot be read" in reported, reported
-    assert trial.answers() == calm.answers()
-    assert trial.metrics == calm.metrics
-
-
-def test_missing_metrics_are_reported_in_a_line_and_an_outcome_that_cannot_be_read_is_none(
+def test_missing_metrics_an_unreadable_outcome_and_a_damaged_answer_are_reported_and_mended(
     bench: Bench, calm: Trial
 ) -> None:
     trial = bench.submit(bench.plan({}))
@@ -112,8 +88,21 @@ def test_missing_metrics_are_reported_in_a_line_and_an_outcome_that_cannot_be_re
         assert trial.status()["state"] == "lost", content
 
     bench.run("list")
-    trial.resume()
-    trial.wait("done")
+    damaged = 0
+    for path in sorted(trial.path.glob("shards/numbers/*")):
+        data = path.read_bytes()
+        if path.suffix in (".jsonl",) and b'"sample_id"' in data:
+            at = data.index(b'"sample_id"')
+            path.write_bytes(data[:at] + b"\x00" * 11 + data[at + 11 :])
+            damaged += 1
+    assert damaged, sorted(trial.path.glob("shards/numbers/*"))
+
+    trial.status()
+    out, err = bench.run("resume", trial.id)
+    status = trial.wait("done", "incomplete", "failed")
+
+    reported = out + err + json.dumps(status["failures"] + status["alarms"])
+    assert "damaged" in reported or "cannot be read" in reported, reported
     whole(trial, calm)
 
 

@@ -61,10 +61,10 @@ def test_two_submits_of_one_plan_at_once_leave_nothing_half_done(bench: Bench, c
         assert trial.rounds == 1
 
 
+@pytest.mark.campaign  # test_agents.py pauses all of an experiment, the test below a run task
 def test_a_paused_experiment_rests_with_what_it_has_and_goes_on(bench: Bench, calm: Trial) -> None:
     bench.script(answer_ms=[900, 1100])  # the command takes seconds on a busy machine
-    # The cap does not touch a model without GPUs.
-    trial = bench.submit(bench.plan({}), "--max-gpu-hours", "0.001")
+    trial = bench.submit(bench.plan({}))
     until(lambda: trial.answered() > 2, "answers")
     before = trial.answers()
 
@@ -85,7 +85,8 @@ def test_a_paused_experiment_rests_with_what_it_has_and_goes_on(bench: Bench, ca
 
 def test_one_run_task_is_paused_while_the_other_goes_on(bench: Bench) -> None:
     bench.script(answer_ms=[600, 800])  # the command takes seconds on a busy machine
-    trial = bench.submit(bench.plan(*BOTH))
+    # The cap does not touch a model without GPUs.
+    trial = bench.submit(bench.plan(*BOTH), "--max-gpu-hours", "0.001")
     until(lambda: trial.answered() > 2, "answers")
 
     bench.run(*example("pause @last vqa-hard", {"vqa-hard": "first"}))
@@ -94,6 +95,7 @@ def test_one_run_task_is_paused_while_the_other_goes_on(bench: Bench) -> None:
     resting = trial.answers("first")
     bench.script(answer_ms=[1, 3])
     trial.wait("paused")
+    assert "paused" in trial.screen()
     assert len(trial.answers("second")) == 40
     assert trial.answers("first") == resting
     assert 0 < len(resting) < 40
