@@ -139,7 +139,7 @@ def serve(args: Any) -> None:
     with garbage.loading():
         from hpcbench.engines.hf_model import HfModel
         from hpcbench.engines.hf_server import application, run
-    gc.freeze()  # modules are no garbage: to look at them again and again takes a fifth of a tiny model's start
+    gc.freeze()  # modules are no garbage: to look at them again takes a fifth of a tiny model's start
     model = HfModel.load(
         args.model,
         dtype=args.dtype,

@@ -14,7 +14,7 @@ from tests.help_examples import example
 
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The demo's home and what the run printed. Who changes something copies the home before."""
+    """The demo's home and what the run printed. A test that changes something copies the home first."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent

@@ -25,7 +25,7 @@ from hpcbench.schema.model import Parallel
 from hpcbench.schema.records import Message, Request
 from hpcbench.worker.engine import EngineProcess
 from hpcbench.worker.event_log import News
-from tests.faults.conftest import Bench, Trial, question
+from tests.faults.conftest import Trial, question
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
@@ -49,14 +49,11 @@ TRIALS = 100 if os.environ.get("HPCBENCH_FULL") else 1
 """Drawn faults."""
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Iterator[Trial]:
+@pytest.fixture
+def prepared(calm: Trial) -> Iterator[Trial]:
     """An experiment whose jobs have ended: only its files are needed."""
-    bench = Bench(tmp_path_factory.mktemp("ranks"), shared_cache)
-    trial = bench.submit(bench.plan())
-    trial.wait()
-    yield trial
-    trial.kill_all()
+    yield calm
+    calm.kill_all()
 
 
 class Nodes:
