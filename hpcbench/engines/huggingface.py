@@ -136,6 +136,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def serve(args: Any) -> None:
     """Serve; all slow imports are in here."""
+    # Threads that have no work sleep. By default they wait in loops, and where another process has one of the
+    # processors, each of a small model's thousand steps then takes milliseconds.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with garbage.loading():
         from hpcbench.engines.hf_model import HfModel
         from hpcbench.engines.hf_server import application, run

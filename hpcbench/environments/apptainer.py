@@ -28,7 +28,7 @@ from hpcbench.schema.site import ContainerSite
 
 PASSED = (
     "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS",
-    "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK", "SLURM_JOB_ID", "SLURM_GPUS_ON_NODE",
+    "OMP_WAIT_POLICY", "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK", "SLURM_JOB_ID", "SLURM_GPUS_ON_NODE",
 )  # fmt: skip
 """The only variables of the host that a container sees, beside those of `inside.FABRIC`."""
 

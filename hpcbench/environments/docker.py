@@ -27,8 +27,8 @@ from hpcbench.plugins import Command, Environment
 from hpcbench.schema.site import ContainerSite
 
 PASSED = (
-    "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS", "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK",
-    "SLURM_JOB_ID", "SLURM_GPUS_ON_NODE",
+    "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "SLURM_CPUS_ON_NODE",
+    "SLURM_CPUS_PER_TASK", "SLURM_JOB_ID", "SLURM_GPUS_ON_NODE",
 )  # fmt: skip
 """The only variables of the job that a container sees, beside those of `inside.FABRIC`; in the container
 NVIDIA devices count from 0."""
