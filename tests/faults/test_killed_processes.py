@@ -129,7 +129,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> int:
         KILLED_LOG=str(log),
     )
     until(lambda: trial.pids("hpcbench.submit.local"), "the supervisor")
-    trial.kill_all()  # its answers are nobody's
+    trial.kill_all()  # no test reads its answers
     return int(log.read_text())
 
 
