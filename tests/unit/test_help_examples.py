@@ -49,14 +49,11 @@ ONLY_PARSED = {f"hpcbench {line}": why for why, lines in _REASONS.items() for li
 def elsewhere() -> set[str]:
     """Examples that tests with real parts run: the texts that they give `tests.help_examples.example`."""
     found: set[str] = set()
-    for path in (ROOT / "tests").rglob("test_*.py"):
+    for path in (ROOT / "tests").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         if "tests.help_examples" in text:
             found |= set(re.findall(r"\bexample\(\s*\"([^\"]+)\"", text))
-    text = (ROOT / "tests/portal/browsing.py").read_text(encoding="utf-8")
-    return {
-        f"hpcbench {line}" for line in found | set(re.findall(r"\bexample\(\"([^\"]+)\"", text))
-    }
+    return {f"hpcbench {line}" for line in found}
 
 
 ELSEWHERE = elsewhere()
