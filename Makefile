@@ -95,9 +95,9 @@ static: .venv/client.done
 	cd portal && $(NPM) run types && $(NPM) run build
 
 # The unit tests but those of 0.2 s of CPU or more. Each process collects the tests, in 10 s of CPU; some wait for the
-# disk, so three are quicker than two.
+# disk, so four are quicker than two.
 test-quick: .venv/dev.done
-	.venv/bin/python -m pytest tests/unit -m "not long" -q -n 3 --timeout 300
+	.venv/bin/python -m pytest tests/unit -m "not long" -q -n 4 --timeout 300
 
 # Properties on new and more examples, and verbs with bad values. A fault that they find becomes a test.
 search: .venv/dev.done

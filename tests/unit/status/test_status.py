@@ -638,9 +638,10 @@ def test_a_supervisor_of_before_is_known_by_the_experiments_name(
     """Its record has no start and no boot: a later process of its number is of another experiment."""
     scene = Scene(tmp_path, executor="local")
     name = {"one": scene.experiment.id, "another": "20261126-1200-another-abcd"}[of]
-    code = "import sys; sys.stdin.read()"
+    code = "import sys; print(flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", code, f"/other/mount/experiments/{name}"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()  # it has its arguments now
         supervised(scene, f"{socket.gethostname()}:{process.pid}")
         assert Observer(scene.experiment).look().state == state
         assert bool(_busy(scene.experiment, frozenset())) == (state == "running")
