@@ -343,6 +343,7 @@ def texts(constants: Iterable[object]) -> Iterator[str]:
             yield from texts(one)
 
 
+@pytest.mark.long
 def test_the_troubleshooting_page_quotes_messages_that_there_are() -> None:
     # As Python compiled them before: to parse all sources takes seconds.
     programs = [SourceFileLoader("", str(path)).get_code("") for path in PACKAGE.rglob("*.py")]

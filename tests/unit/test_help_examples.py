@@ -273,25 +273,11 @@ OWN = {"PLAN": "examples/demo/plan.yaml", "EXPERIMENT": WHOLE, "FILE": "answers.
 CODES = {"gate": {0, 4, 5}, "registry diff": {0, 1}, "doctor": {0, 3}}
 """Verbs whose exit code is their answer; all others end with 0."""
 
-SLOW = (
-    "hpcbench portal bundle @last --out pages.zip",
-    "hpcbench report @last --format pdf",
-    "hpcbench report @last --format markdown --to -",
-    "hpcbench database sync @last",
-    "hpcbench init --ci github",
-    "hpcbench data check demo_vqa",
-    "hpcbench history exact_match --since 90d --plot history.html",
-    "hpcbench score @last --by outcome",
-)
 
-
+@pytest.mark.long
 @pytest.mark.parametrize(
     "line",
-    [
-        pytest.param(one, marks=pytest.mark.long) if one in SLOW else one
-        for one in COMMANDS
-        if one not in ONLY_PARSED and one not in ELSEWHERE
-    ],
+    [one for one in COMMANDS if one not in ONLY_PARSED and one not in ELSEWHERE],
 )
 def test_an_example_runs(
     world: Path, line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -65,6 +65,7 @@ def tab(home: Path, line: str, **environ: str) -> list[str]:
 NEW, OLD = "20260102-1200-new-bbbb", "20260101-1200-old-aaaa"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "offered"),
     [

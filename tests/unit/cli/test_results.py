@@ -49,6 +49,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("read", [metrics_of, performance_of])
 def test_a_damaged_result_is_one_line_with_what_writes_it_again(

@@ -116,6 +116,7 @@ def at(**load: Any) -> Callable[[dict[str, Any]], None]:
     return lambda table: table["load"].update(load)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("hardware", "change", "why"),
     [

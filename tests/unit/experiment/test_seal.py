@@ -95,6 +95,7 @@ def test_an_experiment_that_only_its_submitter_writes_is_not_examined(here: Expe
 
 
 @needs_root
+@pytest.mark.long
 def test_packages_of_a_colleague_are_not_imported(tmp_path: Path) -> None:
     """The Python has all that the wrapper needs: only hpcbench itself is put beside it."""
     needs = dict.fromkeys(

@@ -33,6 +33,7 @@ def test_all_metrics_are_listed_with_what_they_are(capsys: pytest.CaptureFixture
         assert rows[name]["text"] and rows[name]["accepts"], name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METRICS)
 def test_a_metric_is_defined_with_every_option_and_the_code_of_each_dialect(
     capsys: pytest.CaptureFixture[str], name: str

@@ -293,6 +293,7 @@ def test_jobs_that_start_at_once_write_one_line(tmp_path: Path, checkout: Checko
     assert len(list(experiment.environments())) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "case",
     [

@@ -130,6 +130,7 @@ def test_samples_without_a_row_have_failed_and_those_without_an_image_are_invali
     assert "gone.png cannot be read: No such file" in (bad.error or "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("module", "cause", "message"),
     [
