@@ -147,7 +147,7 @@ def started(
             [str(python), "-c", START, engine, json.dumps(reported)],
             env={
                 **os.environ, "PYTHONPATH": _path(), "HOME": str(one.folder),
-                # What vLLM found out about an architecture, for which it starts a process once.
+                # What vLLM found out about an architecture: it starts a process for that once.
                 "VLLM_CACHE_ROOT": str(Lab.current().home / "vllm-cache"),
             },
             stdout=log,
