@@ -339,13 +339,13 @@ def lateness(ways: list[Way], rounds: int, streams: int) -> None:
     alone: list[list[int]] = []
     floor_costs: list[float] = []
     message = Message("user", "Read.")
-    for _ in range(rounds):
+    for number in range(rounds):
         with floor() as server:
             before = cpu(os.getpid()), cpu(server.process.pid)
             alone += asyncio.run(server.texts(streams))
             floor_costs.append(sum(each_text(before, server.process.pid, streams)))
         medians = {}
-        for way in ways:
+        for way in ways[:: -1 if number % 2 else 1]:
             requests = [Request(str(n), (message,), {"seed": n}, 60) for n in range(streams)]
             before = cpu(os.getpid()), cpu(way.wrapper.process.pid)
             seen = asyncio.run(asked(way, requests, streams))
@@ -372,8 +372,11 @@ def lateness(ways: list[Way], rounds: int, streams: int) -> None:
         f"{quantiles([one[0] for one in late])} ms, all by {quantiles(sum(late, []))} ms; "
         f"CPU a text {statistics.median(floor_costs):.0f} us client and server"
     )
-    spread = f"{min(differences):+.2f} to {max(differences):+.2f} over {rounds} rounds"
-    print(f"   TTFT p50, gRPC - HTTP: {statistics.median(differences):+.3f} ms ({spread})")
+    middle, least, most = median_interval(differences)
+    print(
+        f"   TTFT p50, gRPC - HTTP: {middle:+.3f} ms "
+        f"(95 % interval {least:+.3f} to {most:+.3f}, {rounds} rounds)"
+    )
 
 
 async def asked(way: Way, requests: list[Request], streams: int) -> dict[str, list[int]]:
