@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -113,22 +113,24 @@ def lab() -> Lab:
     return current
 
 
+def by_digest(image: Callable[[], tuple[str, str]]) -> str:
+    """Reference of an image that the lab makes and serves, with its digest."""
+    try:
+        return "@".join(image())
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
+        unavailable(f"no image: {error}")
+
+
 @pytest.fixture(scope="session")
 def image(lab: Lab) -> str:
     """Reference of the engine image in the lab's own registry, locked as RUN_MODE=prod wants it."""
-    try:
-        return "@".join(lab.image())
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
-        unavailable(f"no engine image: {error}")
+    return by_digest(lab.image)
 
 
 @pytest.fixture(scope="session")
 def python_image(lab: Lab) -> str:
     """The same of the small image that has Python and no engine."""
-    try:
-        return "@".join(lab.python_image())
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
-        unavailable(f"no image with Python: {error}")
+    return by_digest(lab.python_image)
 
 
 @pytest.fixture(scope="session")

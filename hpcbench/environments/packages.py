@@ -288,8 +288,11 @@ def _squash(folder: Path, file: Path) -> None:
         "-no-progress",
         "-noappend",
         "-all-root",
+        "-comp",
+        "gzip",
+        "-Xcompression-level",
+        "3",
     ]
-    argv += ["-comp", "gzip", "-Xcompression-level", "3"]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:

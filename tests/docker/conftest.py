@@ -24,7 +24,7 @@ from hpcbench.schema.site import ContainerSite
 from tests.cluster.lab import Lab
 from tests.cluster.packages import install_packages
 from tests.cluster.system import answers, run
-from tests.conftest import unavailable
+from tests.conftest import by_digest, unavailable
 
 PACKAGES = ("podman", "runc", "catatonit", "uidmap", "fuse-overlayfs", "netavark")
 
@@ -161,10 +161,7 @@ class Podman(Service):
 @pytest.fixture(scope="session")
 def image() -> str:
     """Reference of the small image with Python, by digest; it needs no Slurm."""
-    try:
-        return "@".join(Lab.current().python_image())
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
-        unavailable(f"no image with Python: {error}")
+    return by_digest(Lab.current().python_image)
 
 
 @pytest.fixture(scope="session")
