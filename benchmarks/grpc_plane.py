@@ -7,8 +7,9 @@ has a wrapper of its own, as in a run, and they take turns.
 - CPU: of the client's process and the wrapper's for each page of 0.95 MB, one at a time, by the kernel's CPU
   clocks of the two processes, the engine not counted; blocks of ten pages take turns, so that all ways meet
   the same machine;
-- added TTFT: the client's stamp of the first text minus the engine's own, both of one clock, with 256 streams
-  of 25 texts a second; the same for all texts;
+- added TTFT: the client's stamp of the first text minus the engine's own, both of one clock, with streams of
+  25 texts a second; the same for all texts. First each stream begins at another part of the time between two
+  texts. Then all begin as they are asked for: texts come in bunches, and the median is that of a queue;
 - start: from the fork of a wrapper to its first answer, without gRPC and with it.
 
 The floor beside them is gRPC's library alone: a client that hashes the page and sends it, and a server that
@@ -85,6 +86,12 @@ class TimedEngine(LightEngine):
     schedule = ("--first", str(FIRST), "--gap", str(GAP), "--tokens", str(TOKENS))
 
 
+class SpreadEngine(TimedEngine):
+    """The same, with streams that do not go in step."""
+
+    schedule = (*TimedEngine.schedule, "--spread")
+
+
 def main() -> None:
     """Measure and print, or, as a child, serve the floor."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -105,9 +112,14 @@ def main() -> None:
             print(f"an engine that takes {what}:")
             asyncio.run(cpu_each(ways, args.turns))
     if not args.only_cpu:
-        with wrapped("TimedEngine") as ways:
-            for streams in (1, 64, args.streams):
-                lateness(ways, args.rounds, streams)
+        for engine, counts in (
+            ("SpreadEngine", {1, 64, args.streams}),
+            ("TimedEngine", {args.streams}),
+        ):
+            with wrapped(engine) as ways:
+                print("streams that begin", "apart" if engine == "SpreadEngine" else "in bunches")
+                for streams in sorted(counts):
+                    lateness(ways, args.rounds, streams)
         starts(args.rounds)
     print(f"load of the machine after: {os.getloadavg()[0]:.1f}")
     return None

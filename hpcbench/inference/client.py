@@ -521,10 +521,9 @@ class Attempt:
             body = await answer.read()
             stream.take_chunk(answer.ended_at or 0, body)  # a server that does not stream
         else:
-            take = stream.take_chunk if answer.in_chunks else stream.take
             async for blocks in answer.blocks():
                 for arrived, block in blocks:
-                    take(arrived, block)
+                    stream.take(arrived, block)
         if stream.error is not None:
             self.judge(_status(stream.error), json.dumps({"error": stream.error}).encode(), {})
         elif stream.outcome is not None:

@@ -41,9 +41,6 @@ class Answer:
         Broken: it ended without a message, and not by a refusal.
     """
 
-    in_chunks = True
-    """Each block is one chunk of JSON."""
-
     def __init__(self, call: grpc_wire.Call, now: int) -> None:
         self._call = call
         self.status = 0
@@ -79,7 +76,7 @@ class Answer:
         self.ended_at = self.head_at
 
     async def blocks(self) -> AsyncIterator[list[tuple[int, bytes]]]:
-        """Chunks of JSON with their arrival, some at a time; raises Broken or asyncio.TimeoutError."""
+        """The body in blocks with their arrival, some at a time; raises Broken or asyncio.TimeoutError."""
         while self.ended_at is None:
             messages = await self._call.more()
             if not messages:

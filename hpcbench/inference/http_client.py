@@ -314,9 +314,6 @@ class Connection(asyncio.BufferedProtocol):
 class Answer:
     """An answer whose head has arrived."""
 
-    in_chunks = False
-    """Whether each block is one chunk of JSON; else blocks are pieces of a stream of events."""
-
     def __init__(self, connection: Connection, incoming: Incoming) -> None:
         self._connection, self._incoming = connection, incoming
         self.status, self.headers = incoming.status, incoming.headers

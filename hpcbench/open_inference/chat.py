@@ -18,7 +18,7 @@ from hpcbench.open_inference.messages import (
     ModelStreamInferResponse,
 )
 
-REQUEST, IMAGES, RESPONSE = "request", "images", "response"
+REQUEST, IMAGES, RESPONSE, BODY = "request", "images", "response", "body"
 """Names of the tensors."""
 HTTP_STATUS, ERROR, FINAL = "http-status", "error", "triton_final_response"
 """Names of parameters."""
@@ -47,10 +47,12 @@ class Chat:
     """OpenAI's JSON; places of images are `tensor:0` and so on."""
     images: tuple[memoryview, ...]
     """The images, byte for byte: views of the message."""
+    as_bytes: bool
+    """Whether the answer is asked for as the bytes of HTTP."""
 
 
 def request(model: str, body: bytes, images: Sequence[bytes]) -> tuple[bytes, ...]:
-    """A request, encoded, in parts: an image is not copied.
+    """A request for the answer's bytes, encoded, in parts: an image is not copied.
 
     Args:
         model: name of the model.
@@ -59,6 +61,7 @@ def request(model: str, body: bytes, images: Sequence[bytes]) -> tuple[bytes, ..
     """
     head = ModelInferRequest(model_name=model)
     head.inputs.add(name=REQUEST, datatype="BYTES", shape=[1])
+    head.outputs.add(name=BODY)
     parts = [*_raw(_RAW_INPUT, [body])]
     if images:
         head.inputs.add(name=IMAGES, datatype="BYTES", shape=[len(images)])
@@ -131,7 +134,14 @@ def read_request(unread: Unread) -> Chat:
     if REQUEST not in found:
         raise Malformed(f"there is no input {REQUEST}")
     [body] = found[REQUEST]
-    return Chat(message.model_name, message.id, bytes(body), found.get(IMAGES, ()))
+    outputs = {one.name for one in message.outputs} or {RESPONSE}
+    if unknown := outputs - {RESPONSE, BODY}:
+        raise Malformed(f"unknown output {min(unknown)[:80]!r}: the outputs are {RESPONSE}, {BODY}")
+    if len(outputs) > 1:
+        raise Malformed(f"a request has one output: {RESPONSE} or {BODY}")
+    return Chat(
+        message.model_name, message.id, bytes(body), found.get(IMAGES, ()), outputs == {BODY}
+    )
 
 
 def places(data: Any) -> Iterator[tuple[dict[str, Any], str, int]]:
@@ -169,7 +179,9 @@ class Reply:
 
     def __init__(self, model: str, request_id: str) -> None:
         self._name = ModelInferResponse(model_name=model, id=request_id)
-        self._heads: dict[tuple[int, bool], bytes] = {}
+        self._heads: dict[tuple[str, int, bool], bytes] = {}
+        self._before: dict[int, bytes] = {}
+        """All that is before bytes of the answer, by their number."""
 
     def head(self, status: int, headers: Mapping[str, str]) -> bytes:
         """The first response: HTTP's status and headers."""
@@ -177,15 +189,28 @@ class Reply:
 
     def chunks(self, texts: Sequence[bytes], *, last: bool) -> bytes:
         """A response with these chunks of JSON; the last one says so, and may have none."""
-        head = self._heads.get((len(texts), last))
+        return self._piece(RESPONSE, texts, last)
+
+    def body(self, block: bytes, *, last: bool) -> bytes:
+        """A response with these bytes of the answer, or with none."""
+        if last or not block:
+            return self._piece(BODY, (block,) if block else (), last)
+        before = self._before.get(len(block))
+        if before is None:  # an engine's texts have few lengths
+            whole = self._piece(BODY, (block,), last)
+            before = self._before[len(block)] = whole[: -len(block)]
+        return before + block
+
+    def _piece(self, name: str, elements: Sequence[bytes], last: bool) -> bytes:
+        head = self._heads.get((name, len(elements), last))
         if head is None:
             whole = self._copied()
-            if texts:
-                whole.outputs.add(name=RESPONSE, datatype="BYTES", shape=[len(texts)])
+            if elements:
+                whole.outputs.add(name=name, datatype="BYTES", shape=[len(elements)])
             if last:
                 whole.parameters[FINAL].bool_param = True
-            head = self._heads[len(texts), last] = whole.SerializeToString()
-        raw = _raw(_RAW_OUTPUT, texts) if texts else []
+            head = self._heads[name, len(elements), last] = whole.SerializeToString()
+        raw = _raw(_RAW_OUTPUT, elements) if elements else []
         return b"".join(_field(_INFER_RESPONSE, [head, *raw]))
 
     def error(self, status: int, message: str, body: str, headers: Mapping[str, str]) -> bytes:
@@ -198,10 +223,10 @@ class Reply:
         ).SerializeToString()
         return encoded
 
-    def whole(self, text: bytes) -> bytes:
+    def whole(self, text: bytes, *, as_bytes: bool) -> bytes:
         """The answer of ModelInfer."""
         whole = self._copied()
-        whole.outputs.add(name=RESPONSE, datatype="BYTES", shape=[1])
+        whole.outputs.add(name=BODY if as_bytes else RESPONSE, datatype="BYTES", shape=[1])
         return b"".join([whole.SerializeToString(), *_raw(_RAW_OUTPUT, [text])])
 
     def _headed(self, status: int, headers: Mapping[str, str]) -> Any:

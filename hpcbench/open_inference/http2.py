@@ -172,15 +172,17 @@ class Connection(asyncio.BufferedProtocol, Generic[S]):
         first, *others = parts
         if len(first) <= _JOINED_BYTES:
             prefix, first = prefix + first, b""
+            if left == len(prefix) <= self._most(call):  # the usual text: one write
+                return self._write(call, prefix, last=last)
         self._writing.add(call)
         try:
             for part in (prefix, first, *others):
                 view = memoryview(part)
                 while view:
-                    most = min(self._frame_bytes, _WRITE_BYTES, self._window, call.window)
+                    most = self._most(call)
                     if call.ended:
-                        return
-                    if self._paused or most <= 0 or self.closed:
+                        return None
+                    if most <= 0:
                         await call.wait()
                         continue
                     piece, view = view[:most], view[most:]
@@ -188,8 +190,15 @@ class Connection(asyncio.BufferedProtocol, Generic[S]):
                     self._write(call, piece, last=last and left == 0)
         finally:
             self._writing.discard(call)
+        return None
 
-    def _write(self, call: S, piece: memoryview, *, last: bool) -> None:
+    def _most(self, call: S) -> int:
+        """Bytes that can be written for a call now."""
+        if self._paused or self.closed or call.ended:
+            return 0
+        return min(self._frame_bytes, _WRITE_BYTES, self._window, call.window)
+
+    def _write(self, call: S, piece: bytes | memoryview, *, last: bool) -> None:
         """Write data of a call, as one frame."""
         self._window -= len(piece)
         call.window -= len(piece)

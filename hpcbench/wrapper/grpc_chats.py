@@ -66,6 +66,7 @@ class Chats:
             asked = chat.read_request(unread)
             if asked.model not in ("", self.model):
                 return await exchange.refuse(404, "not_found", "there is no model of this name")
+            exchange.as_bytes = asked.as_bytes
             body = await with_images(asked, images, streams=exchange.streams)
             await exchange.run(self._proxy, body, headers)
             answered = exchange.status == 200
@@ -86,6 +87,9 @@ class Whole(Exchange):
     async def take(self, texts: Sequence[str], *, last: bool) -> None:
         self.answer = "".join(texts).encode()
 
+    async def take_bytes(self, block: bytes, *, last: bool) -> None:
+        self.answer += block
+
     async def fail(self, body: bytes) -> None:
         self.answer = body
 
@@ -104,6 +108,9 @@ class Pieces(Exchange):
 
     async def take(self, texts: Sequence[str], *, last: bool) -> None:
         await self._write(self.reply.chunks([text.encode() for text in texts], last=last))
+
+    async def take_bytes(self, block: bytes, *, last: bool) -> None:
+        await self._write(self.reply.body(block, last=last))
 
     async def fail(self, body: bytes) -> None:
         text = body.decode(errors="replace")

@@ -251,6 +251,7 @@ class Service:
         found.inputs.add(name=chat.REQUEST, datatype="BYTES", shape=[1])
         found.inputs.add(name=chat.IMAGES, datatype="BYTES", shape=[-1])
         found.outputs.add(name=chat.RESPONSE, datatype="BYTES", shape=[-1])
+        found.outputs.add(name=chat.BODY, datatype="BYTES", shape=[1])
         return found
 
     async def _infer(self, message: bytes, context: grpc.aio.ServicerContext) -> bytes:
@@ -258,7 +259,7 @@ class Service:
         exchange = Whole()
         await self._chats.pass_on(exchange, message, _headers(context.invocation_metadata()))
         if exchange.status == 200:
-            return exchange.reply.whole(exchange.answer)
+            return exchange.reply.whole(exchange.answer, as_bytes=exchange.as_bytes)
         trailing = [("http-status", str(exchange.status)), ("error", _in_ascii(exchange.answer))]
         context.set_trailing_metadata([*trailing, *exchange.headers.items()])
         await context.abort(code_of(exchange.status), message_of(exchange.answer))

@@ -24,6 +24,8 @@ class Exchange:
 
     streams = False
     """Whether its answer may come in pieces."""
+    as_bytes = False
+    """Whether it takes an answer as HTTP's bytes, and not as chunks of JSON."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -76,9 +78,11 @@ class Exchange:
                 kind = self.headers.get("content-type", "")
                 self._events = EventParser() if kind.startswith("text/event-stream") else None
                 await self.begin()
-            return
+            return None
         block, last = message["body"], not message.get("more_body", False)
         self._ended = last
+        if self.as_bytes and self.status < 400:
+            return await self.take_bytes(block, last=last)
         if self._events is not None:
             texts = [one for one in self._events.feed(block) if one != "[DONE]"]
             if texts or last:
@@ -90,6 +94,7 @@ class Exchange:
         elif last:
             whole = b"".join(self._whole).decode(errors="replace")
             await self.take([whole] if whole else [], last=True)
+        return None
 
     async def begin(self) -> None:
         """The head of an answer is there."""
@@ -99,6 +104,9 @@ class Exchange:
 
         `last`: the answer is complete with them; then there may be none.
         """
+
+    async def take_bytes(self, block: bytes, *, last: bool) -> None:
+        """Bytes of an answer came; the last ones may be none."""
 
     async def fail(self, body: bytes) -> None:
         """The answer is an error in OpenAI's form, or in words of the engine."""

@@ -101,6 +101,11 @@ def tensor(name: str, *elements: bytes) -> triton.InferInput:
     return found
 
 
+def for_output(*names: str) -> dict[str, Any]:
+    """The part of a request that names its outputs."""
+    return {"outputs": [triton.InferRequestedOutput(name) for name in names]}
+
+
 def chunks(responses: list[tuple[Any, Any]]) -> list[dict[str, Any]]:
     """The engine's chunks in responses without an error."""
     found = []
@@ -140,6 +145,8 @@ def test_a_server_and_its_model_say_what_they_are() -> None:
             model = await client.get_model_metadata("tiny", headers=HEADERS)
             inputs = [(one.name, one.datatype, list(one.shape)) for one in model.inputs]
             assert inputs == [("request", "BYTES", [1]), ("images", "BYTES", [-1])]
+            outputs = [(one.name, one.datatype, list(one.shape)) for one in model.outputs]
+            assert outputs == [("response", "BYTES", [-1]), ("body", "BYTES", [1])]
             with pytest.raises(InferenceServerException, match="NOT_FOUND"):
                 await client.get_model_metadata("other", headers=HEADERS)
             one.supervisor.route = None
@@ -164,6 +171,31 @@ def test_a_stream_has_the_chunks_of_the_engine_and_the_head_of_its_answer() -> N
             finals = [one.parameters["triton_final_response"].bool_param for one in responses]
             assert finals == [False] * (len(finals) - 1) + [True]
             assert one.supervisor.meter.served == 1
+
+    run(journey())
+
+
+def test_an_answer_may_be_asked_for_as_the_bytes_of_http() -> None:
+    async def journey() -> None:
+        async with plane() as one, one.triton() as client:
+            found = await one.stream(asked() | for_output("body"))
+            elements = [result.as_numpy("body") for result, _ in found]
+            text = b"".join(piece[0] for piece in elements if piece is not None)
+            events = [event for event in text.decode().split("\n\n") if event]
+            assert [json.loads(event[6:]) for event in events[:-1]] == chunks(
+                await one.stream(asked())
+            )
+            assert events[-1] == "data: [DONE]"
+            finals = [
+                "triton_final_response" in result.get_response().parameters for result, _ in found
+            ]
+            assert finals == [False] * (len(finals) - 1) + [True]
+            # an answer that is no stream, by both methods
+            request = asked(stream=False) | for_output("body")
+            whole = await client.infer(**request, headers=HEADERS)
+            [_, (piece, _)] = await one.stream(request)
+            answers = [json.loads(one.as_numpy("body")[0])["choices"] for one in (whole, piece)]
+            assert answers[0] == answers[1]
 
     run(journey())
 
@@ -411,6 +443,23 @@ def test_the_answer_to_a_malformed_request_says_what_is_wrong(inputs: list[Any],
     run(journey())
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["logits"], "unknown output 'logits': the outputs are response, body"),
+        (["response", "body"], "a request has one output: response or body"),
+    ],
+)
+def test_a_request_has_one_output_that_is_known(names: list[str], said: str) -> None:
+    async def journey() -> None:
+        async with plane() as one, one.triton() as client:
+            request = asked(stream=False) | for_output(*names)
+            with pytest.raises(InferenceServerException, match=f"INVALID_ARGUMENT.*{said}"):
+                await client.infer(**request, headers=HEADERS)
+
+    run(journey())
+
+
 def test_a_stream_in_model_infer_and_another_model_are_refused() -> None:
     async def journey() -> None:
         async with plane() as one, one.triton() as client:
@@ -446,9 +495,10 @@ def test_errors_of_the_engine_have_their_code(act: str, code: str, said: str) ->
         async with plane(Script(plan=[act, act])) as one, one.triton() as client:
             with pytest.raises(InferenceServerException, match=f"{code}.*{said}"):
                 await client.infer(**asked(stream=False), headers=HEADERS)
-            one.engine.script.plan[:] = [act]
-            [(_, error)] = await one.stream(asked())
-            assert said in str(error)
+            for name in ("response", "body"):
+                one.engine.script.plan[:] = [act]
+                [(_, error)] = await one.stream(asked() | for_output(name))
+                assert said in str(error)
 
     run(journey())
 
@@ -538,10 +588,11 @@ def test_a_client_that_no_longer_answers_ends_the_work_of_the_engine(
 
 def test_an_answer_that_breaks_off_never_looks_complete() -> None:
     async def journey() -> None:
-        async with plane(Script(plan=["cut"])) as one:
-            found = await one.stream(asked())
-            assert "broke off" in str(found[-1][1])
-            assert all(error is None for _, error in found[:-1])
+        async with plane(Script(plan=["cut", "cut"])) as one:
+            for name in ("response", "body"):
+                found = await one.stream(asked() | for_output(name))
+                assert "broke off" in str(found[-1][1])
+                assert all(error is None for _, error in found[:-1])
 
     run(journey())
 

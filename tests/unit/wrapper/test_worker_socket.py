@@ -20,6 +20,7 @@ from hpcbench.inference.client import Client, EngineGone
 from hpcbench.inference.grpc_wire import Call, Connection, header_block
 from hpcbench.inference.http_client import Broken, connected
 from hpcbench.inference.request_body import prepare
+from hpcbench.inference.stream import Stream
 from hpcbench.open_inference import chat, http2
 from hpcbench.open_inference.messages import STREAM, ModelStreamInferResponse
 from hpcbench.wrapper import grpc_wire
@@ -69,14 +70,12 @@ async def ask(one: Connection, *parts: bytes, headers: bytes = HEADERS) -> tuple
 
 
 def text_of(found: list[bytes]) -> str:
-    text = ""
+    stream = Stream()
     for data in found:
-        response = ModelStreamInferResponse.FromString(data).infer_response
-        for raw in response.raw_output_contents:
-            for chunk in chat.elements_of(raw):
-                [choice] = json.loads(bytes(chunk))["choices"]
-                text += choice["delta"].get("content", "")
-    return text
+        for raw in ModelStreamInferResponse.FromString(data).infer_response.raw_output_contents:
+            for block in chat.elements_of(raw):
+                stream.take(0, bytes(block))
+    return stream.text
 
 
 TEXT = "".join(Script().pieces)
