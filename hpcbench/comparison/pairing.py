@@ -29,8 +29,8 @@ from hpcbench.experiment.view.answer import MISSING
 from hpcbench.experiment.view.scores import Place, rows_of, scan
 from hpcbench.metrics.base import Parts, value_of
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import ANSWERED
 from hpcbench.scorer.one import is_corpus, takes_measurement
-from hpcbench.speed import ANSWERED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -24,8 +24,8 @@ from hpcbench.experiment.view.scores import META, Place, fields_of, rows_of, sca
 from hpcbench.metrics.base import OF_BOUNDS, limits, outside
 from hpcbench.number_format import many
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import ANSWERED
 from hpcbench.scorer.one import is_corpus, takes_measurement, takes_reading
-from hpcbench.speed import ANSWERED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,7 +13,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answer import MISSING, Answer
 from hpcbench.experiment.view.metrics_json import Scores, metrics_of
 from hpcbench.experiment.view.workers import worker_runs
-from hpcbench.speed import ANSWERED
+from hpcbench.schema.records import ANSWERED
 
 
 def endings(experiment: Experiment) -> dict[str, Ending]:

@@ -24,7 +24,7 @@ from hpcbench.metrics.resources import Cost
 from hpcbench.schema.agent import READER
 from hpcbench.schema.model import Model, Prices
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.speed import ANSWERED
+from hpcbench.schema.records import ANSWERED
 
 ONE_VALUE = "undefined: one value of the run"
 """Why a figure has no interval: only runs beside each other show its spread."""

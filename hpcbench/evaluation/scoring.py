@@ -143,7 +143,9 @@ def _read(
     add = {name: values.append for name, values in samples.items()}
     for sample, answer in pairs:
         answers = is_answered(answer)
-        reading = read_answer(reader, guard, sample, answer) if answer and answers else None
+        reading = None
+        if answer is not None and answers:
+            reading = read_answer(reader, guard, sample, answer.text, answer.outcome)
         value = reading.value if reading is not None else None
         add["sample"](sample.id)
         add["document"](sample.document)

@@ -16,8 +16,8 @@ from hpcbench.evaluation.mistakes import MISTAKES
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.experiment.view.scores import META, fields_of, rows_of, wrong
+from hpcbench.schema.records import ANSWERED
 from hpcbench.scorer.one import takes_measurement
-from hpcbench.speed import ANSWERED
 
 EXAMPLES = 5
 """Kinds of errors, reasons and faults that the metrics file describes."""

@@ -16,8 +16,7 @@ from hpcbench.experiment.view.metrics_json import MetricValue
 from hpcbench.experiment.view.turns import Line
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.schema.records import Message, Response, Sample
-from hpcbench.speed import ANSWERED
+from hpcbench.schema.records import ANSWERED, Message, Response, Sample
 
 
 class Logged(NamedTuple):

@@ -10,7 +10,7 @@ from hpcbench.experiment.control import ControlState
 from hpcbench.experiment.layout import Experiment
 from hpcbench.parsers.reasoning import strip_reasoning
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.speed import ANSWERED
+from hpcbench.schema.records import ANSWERED
 
 Judged = tuple[str, ...]
 """The answer of each run task that a judge reads, in the order of `Judge.judged`."""

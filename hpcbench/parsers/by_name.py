@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hpcbench.parsers import doctags, layout_json, page_html
+from hpcbench.parsers import doctags, layout_json
 from hpcbench.parsers.deepseek import layout
 from hpcbench.parsers.otsl import tables_as_html
 from hpcbench.parsers.structured import DataParser, Output
@@ -96,6 +96,8 @@ class PageHtml:
     api: ClassVar[int] = 1
 
     def parse(self, text: str) -> Reading:
+        from hpcbench.parsers import page_html  # lxml: no other parser needs it
+
         inner = unwrapped(text.strip(), transcript=True)[0]
         words = page_html.markdown_of(inner)
         return Reading(inner, form="text") if words is None else Reading(words, form="page_html")

@@ -31,8 +31,7 @@ from hpcbench.portal.sample_table import Sheet
 from hpcbench.portal.sample_turns import works_in_turns
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, row_of
 from hpcbench.reporting.worst_samples import compared_by_words, spread
-from hpcbench.schema.records import Sample
-from hpcbench.speed import ANSWERED
+from hpcbench.schema.records import ANSWERED, Sample
 
 COMPARED = 20_000
 """Characters of an answer and a reference that are compared by words."""

@@ -22,6 +22,8 @@ Outcome = Literal["ok", "truncated", "refused", "invalid", "failed"]
 engine or the file system says the request itself is bad (a broken image) · `failed` no answer after all
 tries.
 """
+ANSWERED: tuple[Outcome, ...] = ("ok", "truncated")
+"""Outcomes with an answer. Others have no latency: a fast refusal would make the engine look fast."""
 
 
 class FieldMap(BaseModel, extra="forbid", frozen=True, defer_build=True):

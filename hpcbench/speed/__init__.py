@@ -41,7 +41,6 @@ from hpcbench.speed.rates import (
     token_stream,
 )
 from hpcbench.speed.request_times import (
-    ANSWERED,
     LATENCIES,
     NOT_COUNTED,
     Latency,
@@ -61,7 +60,7 @@ from hpcbench.speed.request_times import (
 from hpcbench.speed.sweeps import knee, sweeps
 
 __all__ = [
-    "ANSWERED", "EVENTS", "LATENCIES", "NOT_COUNTED", "SHARES", "Latency", "Timed", "columns", "e2e",
+    "EVENTS", "LATENCIES", "NOT_COUNTED", "SHARES", "Latency", "Timed", "columns", "e2e",
     "e2e_due", "good", "knee", "measure", "prepare", "queue", "read", "steady_window", "sweeps", "take",
     "token_span", "tpot", "ttft", "ttft_due",
 ]  # fmt: skip

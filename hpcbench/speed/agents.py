@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hpcbench.schema.records import ANSWERED
 from hpcbench.speed import distributions
 from hpcbench.speed.rates import ends, rates, steady_window
-from hpcbench.speed.request_times import ANSWERED, Timed, columns, take
+from hpcbench.speed.request_times import Timed, columns, take
 
 START = "start"
 """The beginning of every trajectory, in `flows`."""

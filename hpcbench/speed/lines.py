@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hpcbench.speed.request_times import (
-    ANSWERED,
-    NOT_COUNTED,
-    Timed,
-    columns,
-    joined,
-)
+from hpcbench.schema.records import ANSWERED
+from hpcbench.speed.request_times import NOT_COUNTED, Timed, columns, joined
 
 _NEEDED = ("outcome", "tries", "start", "send", "done")
 """A line without one of these is no response."""

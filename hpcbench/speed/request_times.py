@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hpcbench.schema.load import Slo
-from hpcbench.schema.records import Response
-
-ANSWERED = ("ok", "truncated")
-"""Outcomes with an answer. Others have no latency: a fast refusal would make the engine look fast."""
+from hpcbench.schema.records import ANSWERED, Response
 
 NOT_COUNTED = -1
 """Marks an unreported count of tokens."""

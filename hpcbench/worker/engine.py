@@ -19,7 +19,6 @@ from typing import Any
 
 from hpcbench import environments, plugins, secret
 from hpcbench.data.staging import staging_folder
-from hpcbench.environments import rented
 from hpcbench.environments.failures import is_apptainers_own, recognise
 from hpcbench.environments.orphans import end_session, held_folder, scratch
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
@@ -275,6 +274,8 @@ class EngineProcess:
         with contextlib.suppress(HpcbenchError, OSError):
             await self.client.status()
             return False
+        from hpcbench.environments import rented  # most engines run on a machine of the site
+
         try:  # its runner asks the provider first
             return await asyncio.to_thread(self._process.wait, TAKEN_SECONDS) == rented.TAKEN
         except subprocess.TimeoutExpired:

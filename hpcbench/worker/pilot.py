@@ -12,10 +12,9 @@ from dataclasses import replace
 
 from hpcbench.errors import HpcbenchError
 from hpcbench.evaluation.reading import read_answer
-from hpcbench.experiment.view.answer import Answer, is_answered
 from hpcbench.parsers import Read, reader
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.schema.records import Response, Sample
+from hpcbench.schema.records import ANSWERED, Response, Sample
 from hpcbench.scorer.isolate import Guard
 
 LONGEST = 300
@@ -83,16 +82,17 @@ class Pilot:
 
     def _fault(self, sample: Sample, response: Response) -> str | None:
         """Why there is no readable answer; None: it is readable."""
-        answer = Answer(response.sample_id, response.outcome, response.text)
-        if not is_answered(answer):
+        if response.outcome not in ANSWERED:
             return f"{response.outcome}: {response.error or 'no reason given'}"
-        if not (answer.text or "").strip():
+        if not (response.text or "").strip():
             # A text answer may be empty, and is scored so; but if all are empty, something is wrong.
-            return f"empty: the answer has no text{_cut(answer.outcome == 'truncated')}"
+            return f"empty: the answer has no text{_cut(response.outcome == 'truncated')}"
         if self._reader is None:
             return None
         with self._guard:
-            reading = read_answer(self._reader, self._guard, sample, answer)
+            reading = read_answer(
+                self._reader, self._guard, sample, response.text, response.outcome
+            )
         if reading.value is not None:
             return None
         return f"unreadable: {reading.reason or 'not read'}{_cut(reading.truncated)}"

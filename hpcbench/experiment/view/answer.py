@@ -12,8 +12,8 @@ from hpcbench.experiment.layout import Experiment, attempts_in, responses_name
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import parse_line
 from hpcbench.metrics.resources import Measurement
-from hpcbench.schema.records import Response
-from hpcbench.speed import ANSWERED, LATENCIES, Timed, tpot, ttft
+from hpcbench.schema.records import ANSWERED, Response
+from hpcbench.speed import LATENCIES, Timed, tpot, ttft
 
 MISSING = "missing"
 """Outcome of a sample that no worker has asked about yet."""

@@ -17,8 +17,8 @@ from hpcbench.experiment.claims import withdrawn
 from hpcbench.experiment.layout import Experiment, attempts_in, responses_name
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import parse_line
-from hpcbench.schema.records import Outcome
-from hpcbench.speed import ANSWERED, token_span
+from hpcbench.schema.records import ANSWERED, Outcome
+from hpcbench.speed import token_span
 
 BLOCK = 4 << 20
 """Bytes of lines that are decoded at once."""

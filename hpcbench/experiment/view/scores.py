@@ -18,7 +18,7 @@ from typing import Any
 
 from hpcbench.experiment.view.answer import MISSING
 from hpcbench.schema.names import id_of
-from hpcbench.speed import ANSWERED
+from hpcbench.schema.records import ANSWERED
 
 VERSION = 3
 """Version of the scores files."""
