@@ -16,7 +16,7 @@ from hpcbench.portal.faults import PortalFault
 
 if TYPE_CHECKING:
     from hpcbench.portal.broadcast import Hub
-    from hpcbench.portal.index import Index
+    from hpcbench.portal.index.database import Index
     from hpcbench.schema.outputs import Database
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")

@@ -7,25 +7,23 @@ lost. The database is SQLite on a local disk, or PostgreSQL for a group; both gi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from hpcbench.files.json_places import Places
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import (
     ExperimentRow,
-    Facet,
     FigureName,
-    Hit,
-    Matrix,
     RunTaskRow,
-    ScoreColumn,
     Usage,
 )
 from hpcbench.status.experiment_status import ExperimentStatus
+
+if TYPE_CHECKING:
+    from hpcbench.portal.index.database import Index
 
 Order = Literal["asc", "desc"]
 """Sort order; rows without a value are last in both."""
@@ -141,101 +139,6 @@ class Entry:
     """Name of a large file → where the run tasks are in it."""
 
 
-class Index(Protocol):
-    """An index of one home. Every method may be called from any thread.
-
-    All methods raise `IndexFault` if the database does not answer.
-    """
-
-    # --- reads of the routes ----------------------------------------------------------------------------
-
-    def version(self, experiment: str | None = None) -> int:
-        """A number that changes with the index, or with one experiment; 0: not in the index."""
-        ...
-
-    def experiments(self, query: ExperimentQuery) -> Page[ExperimentRow]:
-        """A page of experiments.
-
-        Raises:
-            BadCursor: `after` does not belong to this list.
-        """
-        ...
-
-    def experiment(self, identity: str) -> ExperimentRow | None:
-        """An experiment's row; None: the experiment is unknown."""
-        ...
-
-    def account(self, identity: str) -> Account | None:
-        """Facts written after an experiment's end; None: the experiment is unknown."""
-        ...
-
-    def run_tasks(self, query: RunTaskQuery) -> Page[RunTaskRow]:
-        """A page of run tasks.
-
-        Raises:
-            BadCursor: `after` does not belong to this list.
-        """
-        ...
-
-    def run_task(self, experiment: str, name: str) -> RunTaskRow | None:
-        """A run task's row; None: the run task is unknown."""
-        ...
-
-    def matrix(self, experiment: str) -> tuple[Matrix, ...]:
-        """Matrices of models × datasets, one per ML task: states while the experiment runs, then scores."""
-        ...
-
-    def experiment_facets(self, query: ExperimentQuery) -> tuple[Facet, ...]:
-        """How many experiments have each state, model, dataset and plan; a facet ignores its own filter."""
-        ...
-
-    def score_columns(self, query: ExperimentQuery) -> tuple[ScoreColumn, ...]:
-        """Datasets and metrics of the filtered experiments: frequent ones first, then leading metrics."""
-        ...
-
-    def run_task_facets(self, query: RunTaskQuery) -> tuple[Facet, ...]:
-        """How many run tasks have each state, model and dataset; a facet ignores its own filter."""
-        ...
-
-    def search(self, text: str, limit: int = 20) -> tuple[Hit, ...]:
-        """Names that begin with a text, or have words that begin with its words; the best hits first."""
-        ...
-
-    def places(self, experiment: str, file: str) -> Places | None:
-        """Where run tasks are in a file of an experiment, as of its entry; None: not in the index."""
-        ...
-
-    def known(self, experiment: str) -> Known | None:
-        """Facts of an experiment from `keep`, while its entry has the same stamp."""
-        ...
-
-    # --- calls of the follower ----------------------------------------------------------------------------
-
-    def stamps(self) -> dict[str, str]:
-        """Experiment → stamp of its entry."""
-        ...
-
-    def unknown(self) -> list[str]:
-        """Experiments with a stamp and without valid facts from `keep`, the newest first."""
-        ...
-
-    def put(self, entries: Sequence[Entry]) -> None:
-        """Write entries, in place of older ones; equal entries are not written again."""
-        ...
-
-    def keep(self, experiment: str, stamp: str, known: Known) -> None:
-        """Keep the facts of an experiment that does not change by itself."""
-        ...
-
-    def remove(self, experiments: Iterable[str]) -> None:
-        """Remove experiments that no longer exist."""
-        ...
-
-    def close(self) -> None:
-        """Close the database."""
-        ...
-
-
 class IndexFault(PortalFault):
     """The index's database does not answer; its message has no secrets."""
 
@@ -260,6 +163,6 @@ def open_index(url: str | None, home: Path) -> Index:
     Raises:
         IndexFault: the database cannot be used at all.
     """
-    from hpcbench.portal.index.database import DatabaseIndex
+    from hpcbench.portal.index.database import Index
 
-    return DatabaseIndex.open(url, home)
+    return Index(url, home)

@@ -29,6 +29,9 @@ from hpcbench.portal.index.queries import (
     EXPERIMENT_LIST,
     RUN_TASK_LIST,
     Body,
+    Listed,
+    QueryT,
+    RowT,
     add_scores,
     add_trends,
     score_columns,
@@ -85,27 +88,24 @@ _KNOWN_OF = select(_kept.body).where(
 """Statements of a page, made once, as in `queries`."""
 
 
-class DatabaseIndex:
-    """See `Index`.
+class Index:
+    """An index of one home. Every method may be called from any thread.
+
+    All methods raise `IndexFault` if the database does not answer.
 
     Args:
-        store: the database.
+        url: as in `open_index`.
         home: folder of experiments and caches.
     """
 
-    def __init__(self, store: Store, home: Path) -> None:
-        self._store, self._home = store, home_key(home)
+    def __init__(self, url: str | None, home: Path) -> None:
+        self._store, self._home = Store(url, home), home_key(home)
         self._kept: Kept[Any] = Kept(KEPT)
-
-    @classmethod
-    def open(cls, url: str | None, home: Path) -> DatabaseIndex:
-        """See `open_index`."""
-        return cls(Store(url, home), home)
 
     # --- reads of the routes ----------------------------------------------------------------------------
 
     def version(self, experiment: str | None = None) -> int:
-        """See `Index`."""
+        """A number that changes with the index, or with one experiment; 0: not in the index."""
         if experiment is None:
             return self._one(_VERSION) or 0
         return self._one(_VERSION_OF, experiment=experiment) or 0
@@ -116,21 +116,23 @@ class DatabaseIndex:
         return self._store.read(lambda connection: connection.execute(statement, values).scalar())
 
     def experiments(self, query: ExperimentQuery) -> Page[ExperimentRow]:
-        """See `Index`."""
+        """A page of experiments.
+
+        Raises:
+            BadCursor: `after` does not belong to this list.
+        """
 
         def ask(connection: Connection) -> Page[ExperimentRow]:
-            total = self._total(connection, query, EXPERIMENT_LIST.total)
-
             def complete(rows: Sequence[Body]) -> None:
                 add_trends(connection, self._home, rows)
                 add_scores(connection, self._home, rows, query.columns)
 
-            return EXPERIMENT_LIST.page(connection, self._home, query, total, complete)
+            return self._page(connection, EXPERIMENT_LIST, query, complete)
 
         return self._store.read(ask)
 
     def experiment(self, identity: str) -> ExperimentRow | None:
-        """See `Index`."""
+        """An experiment's row; None: the experiment is unknown."""
         given = {"home": self._home, "experiment": clean(identity)}
 
         def ask(connection: Connection) -> ExperimentRow | None:
@@ -144,26 +146,25 @@ class DatabaseIndex:
         return self._store.read(ask)
 
     def account(self, identity: str) -> Account | None:
-        """See `Index`."""
+        """Facts written after an experiment's end; None: the experiment is unknown."""
         body = self._one(_ACCOUNT, experiment=identity)
         return None if body is None else updates.ACCOUNT.validate_json(body)
 
     def run_tasks(self, query: RunTaskQuery) -> Page[RunTaskRow]:
-        """See `Index`."""
+        """A page of run tasks.
 
-        def ask(connection: Connection) -> Page[RunTaskRow]:
-            total = self._total(connection, query, RUN_TASK_LIST.total)
-            return RUN_TASK_LIST.page(connection, self._home, query, total)
-
-        return self._store.read(ask)
+        Raises:
+            BadCursor: `after` does not belong to this list.
+        """
+        return self._store.read(lambda connection: self._page(connection, RUN_TASK_LIST, query))
 
     def run_task(self, experiment: str, name: str) -> RunTaskRow | None:
-        """See `Index`."""
+        """A run task's row; None: the run task is unknown."""
         body = self._one(_RUN_TASK, experiment=experiment, name=name)
         return None if body is None else RunTaskRow.model_validate_json(body)
 
     def matrix(self, experiment: str) -> tuple[Matrix, ...]:
-        """See `Index`."""
+        """Matrices of models × datasets, one per ML task: states while the experiment runs, then scores."""
         given = {"home": self._home, "experiment": clean(experiment)}
         bodies = self._store.read(
             lambda connection: connection.execute(_MATRIX, given).scalars().all()
@@ -171,54 +172,37 @@ class DatabaseIndex:
         return matrices([RunTaskRow.model_validate_json(body) for body in bodies])
 
     def experiment_facets(self, query: ExperimentQuery) -> tuple[Facet, ...]:
-        """See `Index`."""
-        names = ("state", "model", "dataset", "plan")
-        return self._store.read(
-            lambda connection: self._remembered(
-                connection,
-                ("facets", _filters(query)),
-                lambda: tuple(
-                    EXPERIMENT_LIST.facet(connection, self._home, query, name) for name in names
-                ),
-            )
-        )
+        """How many experiments have each state, model, dataset and plan; a facet ignores its own filter."""
+        return self._facets(EXPERIMENT_LIST, query, "state", "model", "dataset", "plan")
 
     def score_columns(self, query: ExperimentQuery) -> tuple[ScoreColumn, ...]:
-        """See `Index`."""
-        return self._store.read(
-            lambda connection: self._remembered(
-                connection,
-                ("columns", _filters(query)),
-                lambda: score_columns(connection, self._home, query),
-            )
-        )
+        """Datasets and metrics of the filtered experiments: frequent ones first, then leading metrics."""
+        ask = partial(score_columns, home=self._home, query=query)
+        return self._store.read(partial(self._remembered, "columns", query, ask))
 
     def run_task_facets(self, query: RunTaskQuery) -> tuple[Facet, ...]:
-        """See `Index`."""
-        names = ("state", "model", "dataset")
-        return self._store.read(
-            lambda connection: self._remembered(
-                connection,
-                ("facets", _filters(query)),
-                lambda: tuple(
-                    RUN_TASK_LIST.facet(connection, self._home, query, name) for name in names
-                ),
-            )
-        )
+        """How many run tasks have each state, model and dataset; a facet ignores its own filter."""
+        return self._facets(RUN_TASK_LIST, query, "state", "model", "dataset")
+
+    def _facets(self, rows: Listed[QueryT, RowT], query: QueryT, *names: str) -> tuple[Facet, ...]:
+        def ask(connection: Connection) -> tuple[Facet, ...]:
+            return tuple(rows.facet(connection, self._home, query, name) for name in names)
+
+        return self._store.read(partial(self._remembered, "facets", query, ask))
 
     def search(self, text: str, limit: int = 20) -> tuple[Hit, ...]:
-        """See `Index`."""
+        """Names that begin with a text, or have words that begin with its words; the best hits first."""
         return self._store.read(
             lambda connection: palette.search(connection, self._home, text, limit)
         )
 
     def places(self, experiment: str, file: str) -> Places | None:
-        """See `Index`."""
+        """Where run tasks are in a file of an experiment, as of its entry; None: not in the index."""
         body = self._one(_PLACES, experiment=experiment, name=file)
         return None if body is None else Places.of_json(body)
 
     def known(self, experiment: str) -> Known | None:
-        """See `Index`."""
+        """Facts of an experiment from `keep`, while its entry has the same stamp."""
         body = self._one(_KNOWN_OF, experiment=experiment)
         try:
             return None if body is None else _KNOWN.validate_json(body)
@@ -228,7 +212,7 @@ class DatabaseIndex:
     # --- calls of the follower ----------------------------------------------------------------------------
 
     def stamps(self) -> dict[str, str]:
-        """See `Index`."""
+        """Experiment → stamp of its entry."""
         self._store.check()
         own = EXPERIMENTS.c
         statement = select(own.id, own.stamp).where(own.home == self._home)
@@ -237,7 +221,7 @@ class DatabaseIndex:
         )
 
     def unknown(self) -> list[str]:
-        """See `Index`."""
+        """Experiments with a stamp and without valid facts from `keep`, the newest first."""
         own, kept = EXPERIMENTS.c, KNOWN.c
         held = and_(kept.home == own.home, kept.experiment == own.id, kept.stamp == own.stamp)
         statement = (
@@ -251,50 +235,52 @@ class DatabaseIndex:
         )
 
     def put(self, entries: Sequence[Entry]) -> None:
-        """See `Index`."""
+        """Write entries, in place of older ones; equal entries are not written again."""
         for begin in range(0, len(entries), ENTRIES_AT_ONCE):
             some = entries[begin : begin + ENTRIES_AT_ONCE]
             self._write(partial(updates.put, home=self._home, entries=some))
 
     def keep(self, experiment: str, stamp: str, known: Known) -> None:
-        """See `Index`."""
+        """Keep the facts of an experiment that does not change by itself."""
         body = _KNOWN.dump_json(known).decode()
         self._write(
             partial(updates.keep, home=self._home, experiment=experiment, stamp=stamp, body=body)
         )
 
     def remove(self, experiments: Iterable[str]) -> None:
-        """See `Index`."""
+        """Remove experiments that no longer exist."""
         gone = sorted(experiments)
         if gone:
             self._write(partial(updates.remove, home=self._home, experiments=gone))
 
     def close(self) -> None:
-        """See `Index`."""
+        """Close the database."""
         self._store.close()
 
     def _write(self, work: Callable[[Connection, int], bool]) -> None:
         self._store.write(self._home, work)
 
-    def _total(
+    def _page(
         self,
         connection: Connection,
-        query: Any,
-        count: Callable[[Connection, str, Any], int],
-    ) -> int:
-        return self._remembered(
-            connection, ("total", _filters(query)), lambda: count(connection, self._home, query)
-        )
+        rows: Listed[QueryT, RowT],
+        query: QueryT,
+        complete: Callable[[Sequence[Body]], None] = lambda rows: None,
+    ) -> Page[RowT]:
+        count = partial(rows.total, home=self._home, query=query)
+        total = self._remembered("total", query, count, connection)
+        return rows.page(connection, self._home, query, total, complete)
 
     def _remembered(
-        self, connection: Connection, key: Hashable, make: Callable[[], ResultT]
+        self,
+        what: str,
+        query: QueryT,
+        make: Callable[[Connection], ResultT],
+        connection: Connection,
     ) -> ResultT:
         """A result that is computed once per version of the index."""
-        version = (
-            connection.execute(select(HOMES.c.version).where(HOMES.c.home == self._home)).scalar()
-            or 0
-        )
-        result: ResultT = self._kept.of(key, version, make)
+        version = connection.execute(_VERSION, {"home": self._home}).scalar() or 0
+        result: ResultT = self._kept.of((what, _filters(query)), version, lambda: make(connection))
         return result
 
 

@@ -241,7 +241,7 @@ def _trends(
 def score_columns(
     connection: Connection, home: str, query: ExperimentQuery
 ) -> tuple[ScoreColumn, ...]:
-    """See `Index`."""
+    """See `Index.score_columns`."""
     own, scores = EXPERIMENTS.c, SCORES.c
     count = func.count()
     statement = (

@@ -6,9 +6,12 @@ and filtering have columns of their own; the column `body` has the whole row as 
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Column,
+    Connection,
     Float,
     Index,
     Integer,
@@ -16,6 +19,7 @@ from sqlalchemy import (
     Table,
     Text,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 
 VERSION = 6
 """Version of the tables; an index of another version stays, or is built again if it is in the way."""
@@ -157,3 +161,9 @@ for _name in (
     )
     Index(f"run_tasks_{_name}", RUN_TASKS.c.home, _column, *_ties)
 Index("run_tasks_words", RUN_TASKS.c.home, RUN_TASKS.c.words)
+
+
+def insert_new(connection: Connection, table: Table) -> Any:
+    """A statement that inserts rows, except those that exist."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    return insert(table).on_conflict_do_nothing()

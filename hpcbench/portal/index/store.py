@@ -43,6 +43,7 @@ from hpcbench.portal.index.schema import (
     METADATA,
     SCHEMA,
     VERSION,
+    insert_new,
 )
 from hpcbench.secret import mask
 
@@ -281,18 +282,10 @@ def _take(connection: Connection, home: str) -> int:
     if found is None:
         # From the clock: clients with answers of an earlier index must see another number.
         number = int(time.time() * 1000)
-        _insert_new(connection, home, number)
+        connection.execute(insert_new(connection, HOMES), {"home": home, "version": number})
         found = connection.execute(statement).scalar()
     assert found is not None
     return int(found) + 1
-
-
-def _insert_new(connection: Connection, home: str, number: int) -> None:
-    from sqlalchemy.dialects import postgresql, sqlite
-
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = insert(HOMES).values(home=home, version=number).on_conflict_do_nothing()
-    connection.execute(statement)
 
 
 def _can_be_mended(error: SQLAlchemyError) -> bool:

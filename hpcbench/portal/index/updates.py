@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Table, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, delete, select
 
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.index.schema import (
@@ -20,6 +19,7 @@ from hpcbench.portal.index.schema import (
     RUN_TASKS,
     SCORES,
     TERMS,
+    insert_new,
 )
 from hpcbench.portal.index.scores import by_dataset
 from hpcbench.portal.index.text_keys import clean, folded, heads
@@ -185,11 +185,7 @@ def _put_terms(
         for word in heads(name)
     ]
     if rows:
-        connection.execute(_insert(connection)(TERMS).on_conflict_do_nothing(), rows)
-
-
-def _insert(connection: Connection) -> Callable[[Table], Any]:
-    return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        connection.execute(insert_new(connection, TERMS), rows)
 
 
 def _wanted(home: str, entry: Entry, version: int) -> _Wanted:

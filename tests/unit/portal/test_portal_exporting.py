@@ -12,7 +12,8 @@ import polars
 import pytest
 
 from hpcbench.portal.context import Portal
-from hpcbench.portal.index import ExperimentQuery, Index, RunTaskQuery
+from hpcbench.portal.index import ExperimentQuery, RunTaskQuery
+from hpcbench.portal.index.database import Index
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, Score
 from tests.unit.portal.asking import evaluated, portal_over, scored

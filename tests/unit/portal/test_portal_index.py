@@ -15,7 +15,6 @@ from hpcbench.portal.index import (
     Entry,
     ExperimentQuery,
     ExperimentSort,
-    Index,
     IndexFault,
     Known,
     Order,
@@ -23,6 +22,7 @@ from hpcbench.portal.index import (
     RunTaskSort,
     open_index,
 )
+from hpcbench.portal.index.database import Index
 from hpcbench.status import ExperimentStatus, ShardCounts
 from tests.unit.portal.rows import entry, run_task, score
 

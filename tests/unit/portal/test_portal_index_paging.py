@@ -15,11 +15,11 @@ from hpcbench.portal.index import (
     BadCursor,
     ExperimentQuery,
     ExperimentSort,
-    Index,
     RunTaskQuery,
     RunTaskSort,
     open_index,
 )
+from hpcbench.portal.index.database import Index
 from hpcbench.portal.index.paging import Place, cursor, place_of
 from hpcbench.portal.index.text_keys import clean
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow
