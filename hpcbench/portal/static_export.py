@@ -43,7 +43,7 @@ import shutil
 import tempfile
 import time
 import zipfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -211,76 +211,6 @@ def _sink(out: Path) -> Iterator[Sink]:
         raise
 
 
-# --- asking ---------------------------------------------------------------------------------------------
-
-
-class Asker:
-    """Sends requests to an application of ours without a network, one after the other."""
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-
-    async def get(self, path: Sequence[str], query: Mapping[str, str]) -> AsyncIterator[bytes]:
-        """The body of an answer, in pieces.
-
-        Raises:
-            LookupError: the answer is a fault; the message names it.
-        """
-        pieces: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(maxsize=4)
-        asking = asyncio.create_task(self._ask(path, query, pieces))
-        try:
-            start = await pieces.get()
-            status = 500 if start is None else int(start["status"])
-            whole = b""
-            while (message := await pieces.get()) is not None:
-                block = bytes(message.get("body", b""))
-                if status == 200:
-                    yield block
-                else:
-                    whole += block[: 4096 - len(whole)]
-            if status != 200:
-                raise LookupError(_error_text(whole, status))
-        finally:
-            asking.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await asking
-
-    async def _ask(
-        self,
-        path: Sequence[str],
-        query: Mapping[str, str],
-        pieces: asyncio.Queue[dict[str, Any] | None],
-    ) -> None:
-        asked = asyncio.Event()
-
-        async def receive() -> dict[str, Any]:
-            if asked.is_set():
-                await asyncio.Event().wait()  # the client never disconnects
-            asked.set()
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message: dict[str, Any]) -> None:
-            await pieces.put(message)
-
-        whole = f"{API}/" + "/".join(path)
-        scope: dict[str, Any] = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET",
-            "scheme": "http", "path": whole, "raw_path": quote(whole).encode(), "root_path": "",
-            "query_string": urlencode(query).encode(), "headers": [], "client": None, "server": None,
-        }  # fmt: skip
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            await pieces.put(None)
-
-
-def _error_text(body: bytes, status: int) -> str:
-    try:
-        return str(json.loads(body)["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"status {status}"
-
-
 # --- recording ------------------------------------------------------------------------------------------
 
 
@@ -289,41 +219,27 @@ class Recorder:
 
     def __init__(self, portal: Portal, sink: Sink, written: Written) -> None:
         self.portal = portal
-        self._asker, self._sink, self._written = Asker(application(portal)), sink, written
+        self._app, self._sink, self._written = application(portal), sink, written
         self._packs = Packs(self.put)
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file."""
         with self._sink.open(name) as file:
             file.write(data)
-        self._count(len(data))
-
-    def _count(self, size: int) -> None:
         self._written.files += 1
-        self._written.bytes += size
+        self._written.bytes += len(data)
 
     def close(self) -> int:
         """Write what is not written yet; the number of files with names of answers."""
         return self._packs.close()
 
     async def report_file(self, path: Sequence[str]) -> None:
-        """Write a file of the report as a stream, whatever its size."""
+        """Write a file of the report."""
         name = f"report/{quoted(path[-1])}"
         if len(name) > NAME_BYTES:
             self._leave_out(path, "its name is too long for a file")
-            return
-        answer = self._asker.get(path, {})
-        try:
-            first = await anext(answer, b"")
-        except LookupError as why:
-            self._leave_out(path, str(why))
-            return
-        size = len(first)
-        with self._sink.open(name) as file:
-            file.write(first)
-            async for piece in answer:
-                size += file.write(piece)
-        self._count(size)
+        elif (body := await self._body(path, {})) is not None:
+            self.put(name, body)
 
     async def pass_on(self, path: Sequence[str], **query: str) -> bytes | None:
         """Record an answer as it is, and return it; None where there is none."""
@@ -355,11 +271,30 @@ class Recorder:
         return None if body is None else json.loads(body)
 
     async def _body(self, path: Sequence[str], query: Mapping[str, str]) -> bytes | None:
-        try:
-            return b"".join([piece async for piece in self._asker.get(path, query)])
-        except LookupError as why:
-            self._leave_out(path, str(why))
-            return None
+        """The body of a route's answer, asked without a network; None: a fault, which is noted."""
+        messages: list[Mapping[str, Any]] = []
+
+        async def receive() -> Any:  # a GET has no body, and this client never disconnects
+            return await asyncio.Future()
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            messages.append(message)
+
+        whole = f"{API}/" + "/".join(path)
+        scope: MutableMapping[str, Any] = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1",
+            "method": "GET", "scheme": "http", "path": whole, "raw_path": quote(whole).encode(),
+            "root_path": "", "query_string": urlencode(query).encode(), "headers": [], "client": None,
+            "server": None,
+        }  # fmt: skip
+        with contextlib.suppress(Exception):  # it has answered with status 500
+            await self._app(scope, receive, send)
+        start, *pieces = messages or [{"status": 500}]
+        body = b"".join(piece.get("body", b"") for piece in pieces)
+        if start["status"] == 200:
+            return body
+        self._leave_out(path, _error_text(body, start["status"]))
+        return None
 
     async def ask(self, path: Sequence[str], **query: str) -> Any:
         """Data of an answer, not recorded; None where there is none."""
@@ -395,6 +330,13 @@ class Recorder:
 
 def _json(data: Any) -> bytes:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _error_text(body: bytes, status: int) -> str:
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"status {status}"
 
 
 async def _record(
