@@ -14,6 +14,7 @@ from typing import Any
 from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment
+from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.plan import ResolvedRunTask
@@ -33,8 +34,11 @@ _TEXT_FORMS = (".jsonl", ".json", ".csv", ".tsv")
 """Annotations that a reader reads whole."""
 
 
-class Gone(Exception):  # noqa: N818 - the portal shows the reason and continues
+class Gone(PortalFault):
     """A dataset, sample or image that cannot be read; the message says why, for people."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(404, "not_found", why)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.experiment.view.performance_json import Speed
-from hpcbench.portal.context import Portal
+from hpcbench.portal.context import Portal, once
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.lru import Kept, stamp_of
@@ -194,11 +194,10 @@ def _is_small(run: Run, *names: str) -> bool:
     return True
 
 
+@once
 def comparisons_of(portal: Portal) -> Comparisons:
     """The portal's comparisons."""
-    found = portal.extra.setdefault("comparisons", Comparisons())
-    assert isinstance(found, Comparisons)
-    return found
+    return Comparisons()
 
 
 def read_runs(portal: Portal, names: Sequence[str]) -> tuple[Run, ...]:

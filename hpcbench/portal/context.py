@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from hpcbench.portal.broadcast import Hub
     from hpcbench.portal.index.database import Index
     from hpcbench.schema.outputs import Database
+
+PartT = TypeVar("PartT")
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 
@@ -62,8 +66,21 @@ class Portal:
     """Database of results, as the site profile names it."""
     used: float = field(default_factory=time.monotonic)
     """Time of the last request, by the monotonic clock; streams and renewals do not count."""
-    extra: dict[str, object] = field(default_factory=dict)
-    """Objects that the routes keep between requests."""
+    kept: dict[Callable[..., Any], Any] = field(default_factory=dict)
+    """Objects that the routes keep between requests, by the functions that make them."""
+
+
+def once(make: Callable[[Portal], PartT]) -> Callable[[Portal], PartT]:
+    """Decorate a function that makes a part of a portal: the part is made at its first use, and kept."""
+
+    @functools.wraps(make)
+    def part(portal: Portal) -> PartT:
+        if part not in portal.kept:
+            portal.kept.setdefault(part, make(portal))
+        found: PartT = portal.kept[part]
+        return found
+
+    return part
 
 
 def is_id(text: str) -> bool:

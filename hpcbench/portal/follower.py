@@ -106,7 +106,7 @@ class Follower:
         self._read = 0
         self.worked = 0.0
         """When an experiment was last read, by the monotonic clock."""
-        portal.extra["follower"] = self
+        portal.kept[follower_of] = self
 
     def start(self) -> None:
         """Start the thread."""
@@ -406,5 +406,5 @@ class Follower:
 
 def follower_of(portal: Portal) -> Follower | None:
     """The portal's follower; None: the portal has none."""
-    found = portal.extra.get("follower")
-    return found if isinstance(found, Follower) else None
+    found: Follower | None = portal.kept.get(follower_of)
+    return found

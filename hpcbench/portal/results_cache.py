@@ -21,7 +21,7 @@ from hpcbench.experiment.view.metrics_json import Metrics, Scores, metrics_of, s
 from hpcbench.experiment.view.performance_json import Performance, Speed, performance_of, speed_of
 from hpcbench.experiment.view.usage import Usage, written_usage
 from hpcbench.files.json_places import Members, Places
-from hpcbench.portal.context import Portal, experiment_of
+from hpcbench.portal.context import Portal, experiment_of, once
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.file_places import FilePlaces
 from hpcbench.portal.lru import Kept, stamp_of
@@ -208,10 +208,7 @@ def _readable(read: Callable[[Experiment], WholeT], experiment: Experiment) -> W
         return None
 
 
+@once
 def results_of(portal: Portal) -> Results:
     """The portal's reader."""
-    found = portal.extra.get("results")
-    if found is None:
-        found = portal.extra.setdefault("results", Results(_plans=_Plans(FilePlaces(portal.index))))
-    assert isinstance(found, Results)
-    return found
+    return Results(_plans=_Plans(FilePlaces(portal.index)))

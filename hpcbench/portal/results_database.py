@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hpcbench.database import need
 from hpcbench.errors import EnvironmentFault, HpcbenchError
-from hpcbench.portal.context import Portal
+from hpcbench.portal.context import Portal, once
 from hpcbench.registry.database_address import address_of
 from hpcbench.schema.outputs import Database
 
@@ -82,12 +82,7 @@ class ResultsDatabase:
             await asyncio.wait_for(opened.aclose(), SECONDS)
 
 
+@once
 def database_of(portal: Portal) -> ResultsDatabase | None:
     """The portal's database; None: the site profile names none."""
-    if portal.database is None:
-        return None
-    found: Any = portal.extra.get("database")
-    if found is None:
-        found = portal.extra.setdefault("database", ResultsDatabase(portal.database))
-    assert isinstance(found, ResultsDatabase)
-    return found
+    return None if portal.database is None else ResultsDatabase(portal.database)

@@ -19,7 +19,7 @@ from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.image_regions import MOST, boxes_of, marked_on
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.logs import masked
-from hpcbench.portal.media import Picture, Pictures, Size, described
+from hpcbench.portal.media import Picture, Size, described, pictures_of
 from hpcbench.portal.models.samples import (
     AnswerSource,
     MetricAccount,
@@ -61,9 +61,7 @@ def details_of(
 ) -> list[SampleDetail]:
     """All data of several samples: one by one each of them costs a read of three files. See `detail_of`."""
     for place in places:
-        if not 0 <= place < sheet.rows:
-            what = f"there is no sample {place}: the run task has {sheet.rows} samples"
-            raise PortalFault(404, "not_found", what)
+        sheet.check(place)
     order = Ordered(sheet, chosen, ordered)
     rows = sheet.rows_at(places, _columns(sheet), whole=True)
     names = [row["sample"] for row in rows]
@@ -150,17 +148,11 @@ def picture_of(portal: Portal, sheet: Sheet, place: int, number: int, size: Size
     Raises:
         PortalFault: there is no such image, or it cannot be shown.
     """
-    pictures = portal.extra.setdefault("pictures", Pictures())
-    assert isinstance(pictures, Pictures)
-    if place >= sheet.rows:
-        raise PortalFault(404, "not_found", f"there is no sample {place}")
-    try:
-        found = sheet.sample(place)
-        if number >= len(found.images):
-            raise PortalFault(404, "not_found", f"the sample has {len(found.images)} images")
-        return pictures.of(sheet.run_task.dataset, found.images[number], size)
-    except Gone as gone:
-        raise PortalFault(404, "not_found", str(gone)) from gone
+    sheet.check(place)
+    images = sheet.sample(place).images
+    if number >= len(images):
+        raise PortalFault(404, "not_found", f"the sample has {len(images)} images")
+    return pictures_of(portal).of(sheet.run_task.dataset, images[number], size)
 
 
 def _is_right(sheet: Sheet, row: Mapping[str, Any]) -> bool:

@@ -31,7 +31,7 @@ from hpcbench.experiment.view.answers import answers_stamp
 from hpcbench.experiment.view.scores import META, held, scan, shape_of
 from hpcbench.portal.answer_tables import samples_saying, times_of
 from hpcbench.portal.asked_samples import Asked, Gone, Names
-from hpcbench.portal.context import Portal
+from hpcbench.portal.context import Portal, once
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.results_cache import Seen, results_of
@@ -96,11 +96,10 @@ class Room:
     flags: Flags = field(default_factory=Flags)
 
 
+@once
 def room_of(portal: Portal) -> Room:
     """The portal's store of samples."""
-    found = portal.extra.setdefault("samples", Room())
-    assert isinstance(found, Room)
-    return found
+    return Room()
 
 
 class Sheet(ABC):
@@ -172,6 +171,16 @@ class Sheet(ABC):
             best = metric.bounds[1] if up else metric.bounds[0]
             kinds[name] = Kind(up, None if best is None else float(best), metric.signature, metric)
         return kinds
+
+    def check(self, place: int) -> None:
+        """Check that there is a sample at a place.
+
+        Raises:
+            PortalFault: there is none.
+        """
+        if not 0 <= place < self.rows:
+            what = f"there is no sample {place}: the run task has {self.rows} samples"
+            raise PortalFault(404, "not_found", what)
 
     def recorded(self, samples: Mapping[int, str]) -> dict[int, Recorded]:
         """Recorded answers by the places of their samples; without answers that cannot be found."""

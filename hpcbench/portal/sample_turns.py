@@ -16,7 +16,7 @@ from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.lru import Kept
-from hpcbench.portal.media import Picture, Pictures, Size
+from hpcbench.portal.media import Picture, Size, pictures_of
 from hpcbench.portal.models.samples import PlanStep, SampleTurn, SampleTurns, TurnCall
 from hpcbench.portal.sample_table import Sheet
 from hpcbench.schema.records import ToolCall
@@ -94,21 +94,14 @@ def made_of(portal: Portal, sheet: Sheet, place: int, number: int, size: Size) -
     Raises:
         PortalFault: there is no such image, or it cannot be shown.
     """
-    pictures = portal.extra.setdefault("pictures", Pictures())
-    assert isinstance(pictures, Pictures)
     images = _seen(sheet, place).trajectory.images
     if number >= len(images):
         raise PortalFault(404, "not_found", f"tools made {len(images)} images for the sample")
-    try:
-        return pictures.of(sheet.run_task.dataset, images[number], size)
-    except Gone as gone:
-        raise PortalFault(404, "not_found", str(gone)) from gone
+    return pictures_of(portal).of(sheet.run_task.dataset, images[number], size)
 
 
 def _seen(sheet: Sheet, place: int) -> _Seen:
-    if not 0 <= place < sheet.rows:
-        what = f"there is no sample {place}: the run task has {sheet.rows} samples"
-        raise PortalFault(404, "not_found", what)
+    sheet.check(place)
     if not works_in_turns(sheet):
         raise PortalFault(404, "not_found", "no agent works on the samples of this run task")
     (row,) = sheet.rows_at([place], ["sample"])

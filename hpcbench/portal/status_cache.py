@@ -6,7 +6,7 @@ import threading
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal import figures, index_entries
-from hpcbench.portal.context import Portal
+from hpcbench.portal.context import Portal, once
 from hpcbench.portal.index import Known
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.experiments import FigureName
@@ -37,8 +37,12 @@ def known_of(portal: Portal, experiment: Experiment) -> Known:
             portal.index.keep(experiment.id, stamp, found)
         return found
 
-    kept: Kept[Known] = portal.extra.setdefault("known", Kept(KEPT))  # type: ignore[assignment]
-    return kept.of(experiment.id, stamp, look)
+    return _kept(portal).of(experiment.id, stamp, look)
+
+
+@once
+def _kept(portal: Portal) -> Kept[Known]:
+    return Kept(KEPT)
 
 
 def figures_of(experiment: Experiment, results: Results) -> tuple[FigureName, ...]:

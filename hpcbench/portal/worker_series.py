@@ -20,7 +20,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import Round, rounds
 from hpcbench.experiment.view.workers import WorkerRun, WorkerRuns, parsed
 from hpcbench.files.tail import ArchivedTail
-from hpcbench.portal.context import Portal
+from hpcbench.portal.context import Portal, once
 from hpcbench.portal.downsample import Point, Thinned
 from hpcbench.portal.json_safe import finite
 from hpcbench.portal.logs import in_order
@@ -258,12 +258,13 @@ def _samples(shard: str, cuts: Mapping[str, Cut]) -> int:
 
 def workers_of(portal: Portal, experiment: Experiment) -> Workers:
     """The reader of an experiment's workers."""
-    kept = portal.extra.setdefault("workers", Kept[Workers](KEPT_BYTES, lambda one: one.bytes))
-    assert isinstance(kept, Kept)
-    path = experiment.path
-    found = kept.of(path, None, lambda: Workers(experiment, lambda: kept.weigh(path)))
-    assert isinstance(found, Workers)
-    return found
+    kept, path = _kept(portal), experiment.path
+    return kept.of(path, None, lambda: Workers(experiment, lambda: kept.weigh(path)))
+
+
+@once
+def _kept(portal: Portal) -> Kept[Workers]:
+    return Kept(KEPT_BYTES, lambda one: one.bytes)
 
 
 _rounds: Kept[list[Round]] = Kept(64)

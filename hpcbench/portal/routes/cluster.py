@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcbench.portal.cluster_watch import Watch
-from hpcbench.portal.context import Here
+from hpcbench.portal.context import Here, Portal, once
 from hpcbench.portal.models.cluster import Cluster
 from hpcbench.portal.routes import room
 
@@ -13,8 +13,9 @@ router = room("cluster")
 @router.get("/cluster", operation_id="getCluster")
 def get_cluster(portal: Here) -> Cluster:
     """The last known state of the cluster; after 30 s the portal queries Slurm in the background."""
-    found = portal.extra.get("cluster")
-    if not isinstance(found, Watch):
-        found = portal.extra.setdefault("cluster", Watch(portal))
-        assert isinstance(found, Watch)
-    return found.word()
+    return _watch(portal).word()
+
+
+@once
+def _watch(portal: Portal) -> Watch:
+    return Watch(portal)

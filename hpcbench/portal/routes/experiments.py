@@ -12,7 +12,7 @@ from fastapi import Depends, Path, Query, Request, Response
 from pydantic import StringConstraints
 
 import hpcbench
-from hpcbench.portal.context import Here, Portal, experiment_of
+from hpcbench.portal.context import Here, Portal, experiment_of, once
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.follower import follower_of
 from hpcbench.portal.index import (
@@ -286,8 +286,11 @@ def _answer(
     known = {one.strip() for one in request.headers.get("if-none-match", "").split(",")}
     if etag in known or "*" in known:
         return Response(status_code=304, headers=headers)
-    kept = portal.extra.setdefault("answers", Kept[bytes](ANSWERS_BYTES, len))
-    assert isinstance(kept, Kept)
     key = request.url.path, request.url.query
-    made: bytes = kept.of(key, number, lambda: packed(json_of(make())))
+    made = _answers(portal).of(key, number, lambda: packed(json_of(make())))
     return packed_answer(request, made, headers)
+
+
+@once
+def _answers(portal: Portal) -> Kept[bytes]:
+    return Kept(ANSWERS_BYTES, len)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Header, Request, Response
 
 from hpcbench import secret
-from hpcbench.portal.context import Here, Portal, experiment_of
+from hpcbench.portal.context import Here, Portal, experiment_of, once
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.plans import (
@@ -62,17 +62,13 @@ class Desk:
     choices: Kept[tuple[Choice, ...]] = field(default_factory=lambda: Kept(1))
 
 
+@once
 def desk_of(portal: Here) -> Desk:
-    """The desk of a portal, created with the first request."""
-    found = portal.extra.get("plans")
-    if not isinstance(found, Desk):
-        options = portal.options
-        definitions = Definitions(options.plans, options.may_edit, options.umask)
-        commands = UserCommands(portal.home, definitions, umask=options.umask)
-        made = Desk(definitions, Checker(definitions.plans), commands)
-        found = portal.extra.setdefault("plans", made)
-        assert isinstance(found, Desk)
-    return found
+    """The desk of a portal."""
+    options = portal.options
+    definitions = Definitions(options.plans, options.may_edit, options.umask)
+    commands = UserCommands(portal.home, definitions, umask=options.umask)
+    return Desk(definitions, Checker(definitions.plans), commands)
 
 
 AtDesk = Annotated[Desk, Depends(desk_of)]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from hpcbench.portal.context import Here, Portal
+from hpcbench.portal.context import Here, Portal, once
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.regressions import AcknowledgeRequest, Regression, Trends
 from hpcbench.portal.regressions import History, note
@@ -16,11 +16,10 @@ from hpcbench.portal.routes import room
 router = room("regressions")
 
 
+@once
 def history_of(portal: Portal) -> History:
     """The history of the portal's home."""
-    found = portal.extra.setdefault("history", History(portal.home))
-    assert isinstance(found, History)
-    return found
+    return History(portal.home)
 
 
 @router.get("/regressions", operation_id="regressions", response_model=Trends)

@@ -224,8 +224,7 @@ def unflag(portal: Here, experiment: Id, run_task: Id, place: Number) -> Flag:
 
 def _mark(portal: Portal, names: tuple[str, str], place: int, mark: Flag) -> Flag:
     sheet = sheet_of(portal, *names)
-    if place >= sheet.rows:
-        raise PortalFault(404, "not_found", f"there is no sample {place}")
+    sheet.check(place)
     (row,) = sheet.rows_at([place], ["sample", "outcome", "answer"])
     flags = sheet.room.flags
     key = (sheet.experiment.id, sheet.name, row["sample"])

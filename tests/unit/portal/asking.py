@@ -19,7 +19,7 @@ from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.index.database import Index
 from hpcbench.portal.sample_flags import Flags
-from hpcbench.portal.sample_table import Room
+from hpcbench.portal.sample_table import Room, room_of
 from tests.unit.small import (
     experiment,
     measured,
@@ -61,7 +61,7 @@ class NoIndex:
 def portal_over(folder: Path) -> Portal:
     """A portal of the experiments in a folder; marks are kept beside them."""
     found = Portal(folder, Options(folder), cast(Index, NoIndex()), Hub())
-    found.extra["samples"] = Room(flags=Flags(folder / "state" / "portal" / "flags.jsonl"))
+    found.kept[room_of] = Room(flags=Flags(folder / "state" / "portal" / "flags.jsonl"))
     return found
 
 
