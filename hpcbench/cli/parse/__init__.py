@@ -18,7 +18,8 @@ from hpcbench.cli.parse import (
     setup,
     track,
 )
-from hpcbench.cli.parse.command_line import CommandLine, Example, examples
+from hpcbench.cli.parse.command_line import CommandLine, examples
+from hpcbench.cli.parse.shared_options import adder
 
 EXAMPLES = (
     ("hpcbench init", "examine this cluster, write a site profile"),
@@ -58,17 +59,7 @@ def parser(words: Collection[str] | None = None) -> argparse.ArgumentParser:
 
     # argparse accepts any callable that makes a parser; its types require a class.
     verbs = top.add_subparsers(metavar="VERB", parser_class=cast(type[CommandLine], made))
-
-    def verb(name: str, run: str, text: str, *shown: Example, note: str = "") -> CommandLine:
-        added = verbs.add_parser(
-            name,
-            help=text,
-            description=text[0].upper() + text[1:] + ".",
-            epilog=examples(shown, note),
-        )
-        added.set_defaults(run=f"hpcbench.cli.{run}", verb=name)
-        return added
-
+    verb = adder(verbs, "verb")
     for group in (
         runs,
         comparison,

@@ -51,13 +51,21 @@ class CommandLine(argparse.ArgumentParser):
         self.register("type", int, _whole)
         self.register("type", float, _number)
 
-    def flag(self, *names: str, help: str) -> None:
-        """Add an option without a value."""
-        self.add_argument(*names, action="store_true", help=help)
+    def option(self, spelling: str, help: str, **more: Any) -> None:
+        """Add an option, spelled as in the help: its names, and the word for its value if it has one."""
+        *names, last = spelling.split(" ")
+        if last.startswith("-"):
+            self.add_argument(*names, last, help=help, **more)
+        else:
+            self.add_argument(*names, metavar=last, help=help, **more)
 
-    def several(self, name: str, metavar: str, *, help: str) -> None:
+    def flag(self, spelling: str, help: str) -> None:
+        """Add an option without a value."""
+        self.option(spelling, help, action="store_true")
+
+    def several(self, spelling: str, help: str, **more: Any) -> None:
         """Add an option that may be repeated."""
-        self.add_argument(name, action="append", default=[], metavar=metavar, help=help)
+        self.option(spelling, help, action="append", default=[], **more)
 
     def error(self, message: str) -> NoReturn:
         """End with one line; the usage text of a verb with twenty options would hide it."""

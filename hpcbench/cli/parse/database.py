@@ -7,7 +7,8 @@ from pathlib import Path
 from hpcbench.cli.parse.shared_options import (
     EXPERIMENT,
     Verb,
-    sub,
+    also,
+    group,
     with_json,
     with_site,
 )
@@ -15,31 +16,29 @@ from hpcbench.cli.parse.shared_options import (
 
 def add(verb: Verb) -> None:
     """Add `database`."""
-    database = verb(
-        "database", "", "make a database of results, send experiments to it, show what it has",
+    database = group(
+        verb, "database", "make a database of results, send experiments to it, show what it has",
         "hpcbench database sync @last",
-    ).add_subparsers(metavar="VERB", required=True)  # fmt: skip
-    init = sub(
-        database, "init", "database:init", "make the tables, or bring them to this version",
+    )  # fmt: skip
+    init = database(
+        "init", "database:init", "make the tables, or bring them to this version",
         "hpcbench database init",
         ("hpcbench database init --plan PLAN", "in the database of a plan"),
     )  # fmt: skip
-    sync = sub(
-        database, "sync", "database:sync", "send what the database lacks of experiments",
+    sync = database(
+        "sync", "database:sync", "send what the database lacks of experiments",
         ("hpcbench database sync @last", "running experiments, too"),
         ("hpcbench database sync --all", "every experiment of this home"),
     )  # fmt: skip
     sync.add_argument("experiments", nargs="*", help=f"{EXPERIMENT}; default: @last")
-    sync.flag("--all", help="every experiment of this home")
-    status = sub(
-        database, "status", "database:status", "show which of the newest experiments the database has",
+    sync.flag("--all", "every experiment of this home")
+    status = database(
+        "status", "database:status", "show which of the newest experiments the database has",
         "hpcbench database status",
     )  # fmt: skip
     for one in (init, status):
-        one.add_argument(
-            "--plan", type=Path, metavar="FILE",
-            help="the database of this plan; default: that of the site profile",
-        )  # fmt: skip
+        one.option(
+            "--plan FILE", "the database of this plan; default: that of the site profile", type=Path
+        )
     for one in (init, sync, status):
-        with_json(one)
-        with_site(one)
+        also(one, with_json, with_site)

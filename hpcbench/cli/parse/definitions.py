@@ -6,7 +6,8 @@ from pathlib import Path
 
 from hpcbench.cli.parse.shared_options import (
     Verb,
-    sub,
+    also,
+    group,
     with_json,
     with_registry,
     with_settings,
@@ -21,18 +22,13 @@ def add(verb: Verb) -> None:
         ("hpcbench validate", "check all definitions"),
     )  # fmt: skip
     validate.add_argument(
-        "plan",
-        type=Path,
-        nargs="?",
-        help="the plan's YAML file, or its name; default: all definitions",
-    )
-    validate.flag("--packages", help="also build the needed packages, and check their plugins")
+        "plan", type=Path, nargs="?", help="the plan's YAML file, or its name; default: all definitions",
+    )  # fmt: skip
+    validate.flag("--packages", "also build the needed packages, and check their plugins")
     validate.flag(
-        "--tokens", help="also get a token for each model with `auth`, so that a wrong secret shows"
+        "--tokens", "also get a token for each model with `auth`, so that a wrong secret shows"
     )
-    with_registry(validate)
-    with_settings(validate)
-    with_json(validate)
+    also(validate, with_registry, with_settings, with_json)
 
     schema = verb(
         "schema", "registry:schema", "print or write JSON Schemas of the definitions",
@@ -42,49 +38,38 @@ def add(verb: Verb) -> None:
     schema.add_argument(
         "kind", nargs="?", help="models, datasets, …, or report for report.json; default: all"
     )
-    schema.add_argument(
-        "--out", type=Path, metavar="DIR",
-        help="folder for files KIND.json; default: standard output",
-    )  # fmt: skip
-    schema.flag("--markdown", help="print the reference page of all keys instead")
+    schema.option("--out DIR", "folder for files KIND.json; default: standard output", type=Path)
+    schema.flag("--markdown", "print the reference page of all keys instead")
 
-    registry = verb(
-        "registry", "", "list, show and compare definitions",
+    registry = group(
+        verb, "registry", "list, show and compare definitions",
         "hpcbench registry show models/tiny-vlm --resolved",
-    ).add_subparsers(metavar="VERB", required=True)  # fmt: skip
-    listing = sub(
-        registry, "list", "registry:list_definitions", "list definitions",
+    )  # fmt: skip
+    listing = registry(
+        "list", "registry:list_definitions", "list definitions",
         "hpcbench registry list models",
         ("hpcbench registry list datasets --task vqa --language en --max-gb 5", "what fits a small disk"),
     )  # fmt: skip
     listing.add_argument("kind", nargs="?", help="only this kind, for example models")
-    listing.add_argument(
-        "--task", dest="ml_task", metavar="NAME", help="only datasets for this ML task"
-    )
-    listing.add_argument(
-        "--language", metavar="CODE", help="only datasets with texts in this language: en, zh"
-    )
-    listing.add_argument(
-        "--licence", metavar="TEXT", help="only datasets whose licence contains this text"
-    )
-    listing.add_argument(
-        "--max-gb", type=float, metavar="GB", help="only datasets known to be at most this large"
-    )
-    listing.flag("--markdown", help="print a page of the datasets, with published scores")
-    show = sub(
-        registry, "show", "registry:show", "show a definition",
+    listing.option("--task NAME", "only datasets for this ML task", dest="ml_task")
+    listing.option("--language CODE", "only datasets with texts in this language: en, zh")
+    listing.option("--licence TEXT", "only datasets whose licence contains this text")
+    listing.option("--max-gb GB", "only datasets known to be at most this large", type=float)
+    listing.flag("--markdown", "print a page of the datasets, with published scores")
+    show = registry(
+        "show", "registry:show", "show a definition",
         "hpcbench registry show models/tiny-vlm --resolved",
     )  # fmt: skip
     show.add_argument("name", help="KIND/NAME, or a name that only one kind has")
-    show.flag("--resolved", help="with overlays and defaults, and the file and line of each value")
+    show.flag("--resolved", "with overlays and defaults, and the file and line of each value")
     with_settings(show)
-    where = sub(
-        registry, "where", "registry:where", "list the files of a definition",
+    where = registry(
+        "where", "registry:where", "list the files of a definition",
         "hpcbench registry where models/tiny-vlm",
     )  # fmt: skip
     where.add_argument("name", help="KIND/NAME, or a name that only one kind has")
-    differ = sub(
-        registry, "diff", "registry:diff", "compare two definitions, with default values filled in",
+    differ = registry(
+        "diff", "registry:diff", "compare two definitions, with default values filled in",
         "hpcbench registry diff prompts/demo_vqa prompts/demo_ocr",
     )  # fmt: skip
     differ.add_argument("a", help="KIND/NAME")
@@ -100,28 +85,25 @@ def add(verb: Verb) -> None:
 
 def _metrics(verb: Verb) -> None:
     """Add verbs about metrics."""
-    metrics = verb(
-        "metrics", "", "list and define metrics, and score a file with one",
+    metrics = group(
+        verb, "metrics", "list and define metrics, and score a file with one",
         "hpcbench metrics show anls",
-    ).add_subparsers(metavar="VERB", required=True)  # fmt: skip
-    listing = sub(
-        metrics, "list", "metrics:list_metrics",
+    )  # fmt: skip
+    listing = metrics(
+        "list", "metrics:list_metrics",
         "list installed metrics, and those of packages in the registries", "hpcbench metrics list",
     )  # fmt: skip
-    with_registry(listing)
-    with_json(listing)
-    show = sub(
-        metrics, "show", "metrics:show",
-        "define a metric: its options, the variants of other kits, its signature",
+    also(listing, with_registry, with_json)
+    show = metrics(
+        "show", "metrics:show", "define a metric: its options, the variants of other kits, its signature",
         "hpcbench metrics show anls",
     )  # fmt: skip
     show.add_argument(
         "name", help="name of the metric, or of a metrics/ definition; its package is built"
     )
-    with_registry(show)
-    with_json(show)
-    score = sub(
-        metrics, "score", "metrics:score", "score a file of predictions and references",
+    also(show, with_registry, with_json)
+    score = metrics(
+        "score", "metrics:score", "score a file of predictions and references",
         "hpcbench metrics score anls FILE --option tau=0.3",
     )  # fmt: skip
     score.add_argument("name", help="name of the metric, or of a metrics/ definition")
@@ -131,41 +113,37 @@ def _metrics(verb: Verb) -> None:
         "optionally with `document`",
     )  # fmt: skip
     score.several(
-        "--option",
-        "NAME=VALUE",
-        help="option of the metric, may be repeated; compat=NAME computes it as another kit does",
-    )
-    score.flag("--each", help="also print the value of every row")
-    with_registry(score)
-    with_json(score)
+        "--option NAME=VALUE",
+        "option of the metric, may be repeated; compat=NAME computes it as another kit does",
+    )  # fmt: skip
+    score.flag("--each", "also print the value of every row")
+    also(score, with_registry, with_json)
 
 
 def _plugins(verb: Verb) -> None:
     """Add verbs about plugins."""
-    plugins = verb(
-        "plugins", "", "list, write and check plugins", "hpcbench plugins new metrics word_count"
-    ).add_subparsers(metavar="VERB", required=True)
-    listing = sub(
-        plugins, "list", "plugins:list_plugins",
-        "list installed plugins, and those of packages in the registries",
+    plugins = group(
+        verb, "plugins", "list, write and check plugins", "hpcbench plugins new metrics word_count"
+    )
+    listing = plugins(
+        "list", "plugins:list_plugins", "list installed plugins, and those of packages in the registries",
         "hpcbench plugins list metrics",
     )  # fmt: skip
     listing.add_argument("kind", nargs="?", help="only this kind, for example metrics")
-    with_registry(listing)
-    with_json(listing)
-    new = sub(
-        plugins, "new", "plugins:new", "write a package with a working plugin and its test",
+    also(listing, with_registry, with_json)
+    new = plugins(
+        "new", "plugins:new", "write a package with a working plugin and its test",
         "hpcbench plugins new metrics word_count",
     )  # fmt: skip
     new.add_argument(
         "kind",
-        help="datasets, engines, environments, metrics, notifiers, parsers, prompts, reports, "
-        "storage, tasks, tools or trackers",
-    )
+        help="datasets, engines, environments, metrics, notifiers, parsers, prompts, reports, storage, "
+        "tasks, tools or trackers",
+    )  # fmt: skip
     new.add_argument("name", help="name of the plugin: lower-case letters, digits and _")
-    new.add_argument("--out", type=Path, help="the new folder; default: hpcbench-NAME")
-    check = sub(
-        plugins, "check", "plugins:check", "run the contract tests on the plugins of a package",
+    new.option("--out", "the new folder; default: hpcbench-NAME", type=Path)
+    check = plugins(
+        "check", "plugins:check", "run the contract tests on the plugins of a package",
         "hpcbench plugins check examples/plugins/amount-metric",
     )  # fmt: skip
     check.add_argument("path", type=Path, help="folder of the package, with its pyproject.toml")

@@ -7,6 +7,7 @@ from pathlib import Path
 from hpcbench.cli.parse.shared_options import (
     EXPERIMENT,
     Verb,
+    also,
     with_json,
     with_metrics,
     with_names,
@@ -35,7 +36,7 @@ def _export(verb: Verb) -> None:
         "hpcbench export @last --to phoenix --url http://localhost:6006",
     )  # fmt: skip
     export.add_argument("experiment", nargs="?", help=f"{EXPERIMENT}; default: @last")
-    export.flag("--all", help="export all experiments of this home")
+    export.flag("--all", "export all experiments of this home")
     export.add_argument(
         "--format", choices=[
             "csv", "json", "jsonl", "parquet", "lmms-eval", "inspect", "inspect-json", "atif",
@@ -49,34 +50,25 @@ def _export(verb: Verb) -> None:
         ],
         help="the table; default: scores; docs/exports.md defines every column",
     )  # fmt: skip
-    export.add_argument(
-        "--where", metavar="EXPR",
-        help="only rows for which this is true: \"doc_type == 'form' and anls < 0.5\"",
-    )  # fmt: skip
-    export.several("--run-task", "NAME", help="only this run task; may be repeated")
+    export.option(
+        "--where EXPR", "only rows for which this is true: \"doc_type == 'form' and anls < 0.5\""
+    )
+    export.several("--run-task NAME", "only this run task; may be repeated")
     with_names(
-        export,
-        "--columns",
-        metavar="A,B",
+        export, "--columns", metavar="A,B",
         help="only these columns, in this order; `*` and `?` match any characters",
-    )
-    export.add_argument(
-        "--out",
-        metavar="FILE",
-        help="the file, for logs the folder; default, or -: standard output",
-    )
-    export.flag("--excel", help="begin CSV with a byte order mark, so that Excel reads UTF-8")
+    )  # fmt: skip
+    export.option("--out FILE", "the file, for logs the folder; default, or -: standard output")
+    export.flag("--excel", "begin CSV with a byte order mark, so that Excel reads UTF-8")
     place = export.add_mutually_exclusive_group()
     place.add_argument("--to", choices=["phoenix"], help="send traces to Arize Phoenix")
     place.add_argument(
         "--compat", choices=["vllm", "sglang", "guidellm", "aiperf", "v01"],
-        help="print the speed figures of this kit's benchmark, by the definitions of the kit; v01: write the "
-        "answers as VLMHyperBench 0.1 did, a CSV for each run task",
+        help="print the speed figures of this kit's benchmark, by the definitions of the kit; v01: write "
+        "the answers as VLMHyperBench 0.1 did, a CSV for each run task",
     )  # fmt: skip
-    export.add_argument(
-        "--url", help="address of Phoenix; hpcbench reads its key from PHOENIX_API_KEY"
-    )
-    export.add_argument("--project", help="project in Phoenix; default: the plan's name")
+    export.option("--url", "address of Phoenix; hpcbench reads its key from PHOENIX_API_KEY")
+    export.option("--project", "project in Phoenix; default: the plan's name")
     with_json(export)
 
 
@@ -90,13 +82,14 @@ def _import(verb: Verb) -> None:
     )  # fmt: skip
     brought.add_argument(
         "file", type=Path, metavar="PLACE",
-        help="folder of results, or one file of them; for v01: user_config.csv, or a CSV of answers; "
-        "for v02: folder of registries",
+        help="folder of results, or one file of them; for v01: user_config.csv, or a CSV of answers; for "
+        "v02: folder of registries",
     )  # fmt: skip
-    brought.add_argument(
-        "--from", dest="form", required=True, choices=["lmms-eval", "vlmevalkit", "lm-eval", "v01", "v02"],
-        help="the kit that made the results; v01: plans and answers of VLMHyperBench 0.1; v02: registries "
-        "of VLMHyperBench 0.2",
+    brought.option(
+        "--from",
+        "the kit that made the results; v01: plans and answers of VLMHyperBench 0.1; v02: registries of "
+        "VLMHyperBench 0.2", dest="form", required=True,
+        choices=["lmms-eval", "vlmevalkit", "lm-eval", "v01", "v02"],
     )  # fmt: skip
     results = brought.add_argument_group("results of a kit")
     results.add_argument("--name", help="name of the experiment; default: the name of the model")
@@ -117,26 +110,20 @@ def _import(verb: Verb) -> None:
         help="name of an ml_tasks/ definition; default: %(default)s",
     )  # fmt: skip
     with_metrics(
-        results,
-        "also score by these metrics of hpcbench: only their scores compare with its experiments",
-    )
+        results, "also score by these metrics of hpcbench: only their scores compare with its experiments",
+    )  # fmt: skip
     results.add_argument(
         "--map", action="append", default=[], metavar="FIELD=KEY",
         help="key of the kit's records that has id, document, references, answer, question or meta.NAME; "
         "dots separate levels: id=doc.questionId; may be repeated",
     )  # fmt: skip
     results.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="list what would be imported or changed, and store nothing",
-    )
-    with_registry(brought)
-    with_json(brought)
+        "--dry-run", action="store_true", help="list what would be imported or changed, and store nothing",
+    )  # fmt: skip
+    also(brought, with_registry, with_json)
     plans = brought.add_argument_group("plans of v01")
     plans.add_argument("--vlm-base", type=Path, help="vlm_base.csv, the table of models")
     plans.add_argument(
-        "--data-dirs",
-        type=Path,
-        help="folder with Datasets/, PromptCollections/, ModelsAnswers/",
+        "--data-dirs", type=Path, help="folder with Datasets/, PromptCollections/, ModelsAnswers/"
     )
     plans.add_argument("--out", type=Path, help="new folder; default: imported")

@@ -10,7 +10,8 @@ from typing import Any
 from hpcbench.cli.parse.shared_options import (
     EXPERIMENT,
     Verb,
-    sub,
+    also,
+    group,
     with_caches,
     with_json,
     with_registry,
@@ -20,22 +21,20 @@ from hpcbench.cli.parse.shared_options import (
 def add(verb: Verb) -> None:
     """Add verbs about images, models, datasets, and prompts."""
     _images(verb)
-    models = verb(
-        "models", "", "fetch, verify and list models",
+    models = group(
+        verb, "models", "fetch, verify and list models",
         "hpcbench models fetch Qwen/Qwen2.5-VL-7B-Instruct",
-    ).add_subparsers(metavar="VERB", required=True)  # fmt: skip
-    verify = sub(
-        models, "verify", "registry:verify_model",
+    )  # fmt: skip
+    verify = models(
+        "verify", "registry:verify_model",
         "read every byte of a model, and compare it with its definition or lock the definition",
         "hpcbench models verify tiny-vlm",
     )  # fmt: skip
     verify.add_argument(
-        "names",
-        nargs="*",
-        metavar="model",
+        "names", nargs="*", metavar="model",
         help="name of a models/ definition, a URL, or a prefix of a key in the cache",
-    )
-    verify.flag("--repair", help="fetch damaged files again")
+    )  # fmt: skip
+    verify.flag("--repair", "fetch damaged files again")
     verify.set_defaults(kind="models", json=False)
     with_registry(verify)
     with_caches(verify, plan=True)
@@ -44,55 +43,46 @@ def add(verb: Verb) -> None:
         "hpcbench models fetch Qwen/Qwen2.5-VL-7B-Instruct",
     )  # fmt: skip
 
-    data = verb(
-        "data", "", "make, check and fetch datasets", "hpcbench data check demo_vqa"
-    ).add_subparsers(metavar="VERB", required=True)
-    check = sub(
-        data, "check", "data:check", "check a dataset: counts, damaged files, contact sheet",
+    data = group(verb, "data", "make, check and fetch datasets", "hpcbench data check demo_vqa")
+    check = data(
+        "check", "data:check", "check a dataset: counts, damaged files, contact sheet",
         "hpcbench data check demo_vqa",
     )  # fmt: skip
     check.add_argument("name", help="name of a datasets/ definition")
-    check.add_argument("--split", help="only this split")
-    check.add_argument(
-        "--out", type=Path, help="folder for index.html and sheet.png; default: NAME-check"
-    )
-    with_registry(check)
-    with_json(check)
+    check.option("--split", "only this split")
+    check.option("--out", "folder for index.html and sheet.png; default: NAME-check", type=Path)
+    also(check, with_registry, with_json)
     _add(data)
     _cached(
         data, "datasets", "sync", "fetch datasets into the cache, or their changed files",
         "hpcbench data sync demo_vqa",
     )  # fmt: skip
-    checked = sub(
-        data, "verify", "data:verify", "read every byte of datasets in the cache again",
+    checked = data(
+        "verify", "data:verify", "read every byte of datasets in the cache again",
         "hpcbench data verify",
     )  # fmt: skip
     checked.add_argument(
         "names", nargs="*", default=[], help="names of datasets, or keys in the cache; default: all"
     )
-    checked.flag("--repair", help="fetch damaged files again")
+    checked.flag("--repair", "fetch damaged files again")
     checked.set_defaults(kind="datasets")
     with_registry(checked)
     with_caches(checked, plan=True)
     with_json(checked)
 
-    auth = verb(
-        "auth",
-        "",
-        "show, renew and remove OAuth2 tokens of models elsewhere",
+    auth = group(
+        verb, "auth", "show, renew and remove OAuth2 tokens of models elsewhere",
         "hpcbench auth status",
-    ).add_subparsers(metavar="VERB", required=True)
-    with_json(
-        sub(
-            auth, "status", "auth:status", "list the tokens in your file, without asking a server",
-            "hpcbench auth status",
-        )
     )  # fmt: skip
+    with_json(auth(
+        "status", "auth:status", "list the tokens in your file, without asking a server",
+        "hpcbench auth status",
+    ))  # fmt: skip
     for name, text in (
         ("login", "get a new token now, and keep it for all runs"),
         ("forget", "remove a token from your file"),
     ):
-        asked = sub(auth, name, f"auth:{name}", text, f"hpcbench auth {name} MODEL")
+        asked = auth(name, f"auth:{name}", text, f"hpcbench auth {name} MODEL")
         asked.add_argument("model", help="name of a models/ definition with `auth`, or its file")
         with_registry(asked)
 
@@ -101,160 +91,128 @@ def add(verb: Verb) -> None:
         "hpcbench upload @last --to s3://BUCKET/results",
     )  # fmt: skip
     upload.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
-    upload.add_argument("--to", metavar="URL", help="destination; default: `upload` of the plan")
+    upload.option("--to URL", "destination; default: `upload` of the plan")
     with_json(upload)
 
-    prompts = verb(
-        "prompts", "", "show prompts", "hpcbench prompts show demo_vqa --sample easy-0001-code"
-    ).add_subparsers(metavar="VERB", required=True)
-    shown = sub(
-        prompts, "show", "prompts:show", "print the messages that a model gets for a sample",
+    prompts = group(
+        verb, "prompts", "show prompts", "hpcbench prompts show demo_vqa --sample easy-0001-code"
+    )
+    shown = prompts(
+        "show", "prompts:show", "print the messages that a model gets for a sample",
         "hpcbench prompts show demo_vqa --sample easy-0001-code",
         ("hpcbench prompts show vqa-easy --plan examples/demo/plan.yaml", "of a run task of a plan"),
     )  # fmt: skip
     shown.add_argument("dataset", help="name of a datasets/ definition, or of a run task of --plan")
-    shown.add_argument("--sample", help="id of the sample; default: the first")
-    shown.add_argument(
-        "--prompt", help="name of a prompts/ definition; default: the ML task's prompt"
-    )
-    shown.add_argument("--task", help="name of an ml_tasks/ definition; default: vqa")
-    shown.add_argument("--model", help="also show the text of this model's chat template")
-    shown.add_argument(
-        "--plan",
+    shown.option("--sample", "id of the sample; default: the first")
+    shown.option("--prompt", "name of a prompts/ definition; default: the ML task's prompt")
+    shown.option("--task", "name of an ml_tasks/ definition; default: vqa")
+    shown.option("--model", "also show the text of this model's chat template")
+    shown.option(
+        "--plan", "use the run task of this plan with this name or dataset (and prompt, and model)",
         type=Path,
-        help="use the run task of this plan with this name or dataset (and prompt, and model)",
-    )
-    with_registry(shown)
-    with_json(shown)
+    )  # fmt: skip
+    also(shown, with_registry, with_json)
     _serve(verb)
 
 
 def _images(verb: Verb) -> None:
-    images = verb(
-        "images", "", "build, verify and list images", "hpcbench images build vllm-openai"
-    ).add_subparsers(metavar="VERB", required=True)
-    build = sub(
-        images, "build", "images:build", "build images as SIF files in the cache, with their packages",
+    images = group(
+        verb, "images", "build, verify and list images", "hpcbench images build vllm-openai"
+    )
+    build = images(
+        "build", "images:build", "build images as SIF files in the cache, with their packages",
         "hpcbench images build vllm-openai",
     )  # fmt: skip
     build.add_argument(
-        "images",
-        nargs="+",
-        help="names of images/ definitions, docker://…, oci-archive:FILE, FILE.sif",
-    )
-    with_registry(build)
-    with_json(build)
+        "images", nargs="+", help="names of images/ definitions, docker://…, oci-archive:FILE, FILE.sif",
+    )  # fmt: skip
+    also(build, with_registry, with_json)
     with_json(
-        sub(
-            images,
-            "list",
-            "images:list_images",
-            "list the images in the cache",
-            "hpcbench images list",
-        )
+        images("list", "images:list_images", "list the images in the cache", "hpcbench images list")
     )
-    show = sub(
-        images, "show", "images:show", "show the source and the content of an image",
+    show = images(
+        "show", "images:show", "show the source and the content of an image",
         "hpcbench images show vllm-openai",
     )  # fmt: skip
     show.add_argument("image", help="prefix of its digest, or part of its source")
     with_json(show)
-    verify = sub(
-        images, "verify", "images:verify", "read images again and compare them with their records",
+    verify = images(
+        "verify", "images:verify", "read images again and compare them with their records",
         "hpcbench images verify",
     )  # fmt: skip
     verify.add_argument("images", nargs="*", default=[], help="prefixes of digests; default: all")
     with_json(verify)
-    prune = sub(
-        images, "prune", "images:prune", "remove interrupted builds and, by age or size, unused images",
+    prune = images(
+        "prune", "images:prune", "remove interrupted builds and, by age or size, unused images",
         "hpcbench images prune --older 90 --dry-run",
     )  # fmt: skip
     _prune_options(prune)
-    save = sub(
-        images, "save", "images:save_images", "write images into a file for another cluster",
+    save = images(
+        "save", "images:save_images", "write images into a file for another cluster",
         "hpcbench images save vllm-openai --with-hpcbench --out images.tar",
     )  # fmt: skip
     save.add_argument(
         "images", nargs="*", default=[], help="prefixes of digests, or parts of their sources"
     )
-    save.flag("--with-hpcbench", help="add hpcbench itself, for a login node without internet")
-    save.add_argument(
-        "--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", metavar="3.x",
-        help="version of Python on that login node; default: %(default)s",
+    save.flag("--with-hpcbench", "add hpcbench itself, for a login node without internet")
+    save.option(
+        "--python 3.x", "version of Python on that login node; default: %(default)s",
+        default=f"{sys.version_info[0]}.{sys.version_info[1]}",
     )  # fmt: skip
-    save.add_argument(
-        "--out", type=Path, default=Path("images.tar"), help="the file; default: %(default)s"
-    )
-    restored = sub(
-        images, "restore", "images:restore_images", "take images from a file of `images save` into the cache",
+    save.option("--out", "the file; default: %(default)s", type=Path, default=Path("images.tar"))
+    restored = images(
+        "restore", "images:restore_images", "take images from a file of `images save` into the cache",
         "hpcbench images restore images.tar",
     )  # fmt: skip
     restored.add_argument("file", type=Path, help="file from `hpcbench images save`")
-    lock = sub(
-        images, "lock", "registry:lock_image", "ask the image registry for the digest of a tag",
+    lock = images(
+        "lock", "registry:lock_image", "ask the image registry for the digest of a tag",
         "hpcbench images lock vllm-openai",
     )  # fmt: skip
     lock.add_argument("image", help="name of an images/ definition, or docker://…")
     with_registry(lock)
 
 
-def _add(verbs: Any) -> None:
+def _add(verbs: Verb) -> None:
     """Add the verb that makes a dataset from ordinary files."""
-    add = sub(
-        verbs, "add", "data_add:add", "inspect a folder, table, archive or URL; write a dataset and a plan",
+    add = verbs(
+        "add", "data_add:add", "inspect a folder, table, archive or URL; write a dataset and a plan",
         ("hpcbench data add examples/demo/data --annotations kie.jsonl --dry-run", "write nothing"),
         "hpcbench data add FOLDER --annotations answers.csv --answer total,date",
     )  # fmt: skip
     add.add_argument(
         "source", help="folder, table, .zip or .tar; or s3://…, sftp://…, https://…, hf://…"
     )
-    add.add_argument("--name", help="name of the dataset; default: the name of the source")
-    add.add_argument(
-        "--annotations", metavar="FILE", help="table of the answers, in the folder or elsewhere"
+    add.option("--name", "name of the dataset; default: the name of the source")
+    add.option("--annotations FILE", "table of the answers, in the folder or elsewhere")
+    add.option("--answer COLUMN,…", "columns of the right answer; several: one JSON object")
+    add.option("--question COLUMN|TEXT", "column of the question, or one text for all samples")
+    add.option("--task NAME", "ML task: vqa, kie, ocr, classification, …")
+    add.option("--model NAME", "model of the plan; default: one that can run on this site")
+    add.option(
+        "--out", "registry to write to; default: %(default)s", type=Path, default=Path("registries")
     )
-    add.add_argument(
-        "--answer", metavar="COLUMN,…", help="columns of the right answer; several: one JSON object"
-    )
-    add.add_argument(
-        "--question",
-        metavar="COLUMN|TEXT",
-        help="column of the question, or one text for all samples",
-    )
-    add.add_argument("--task", metavar="NAME", help="ML task: vqa, kie, ocr, classification, …")
-    add.add_argument(
-        "--model", metavar="NAME", help="model of the plan; default: one that can run on this site"
-    )
-    add.add_argument(
-        "--out",
-        type=Path,
-        default=Path("registries"),
-        help="registry to write to; default: %(default)s",
-    )
-    add.flag("--force", help="replace the definition and the plan of an earlier `data add`")
-    add.flag("--dry-run", help="print dataset and plan; write nothing")
+    add.flag("--force", "replace the definition and the plan of an earlier `data add`")
+    add.flag("--dry-run", "print dataset and plan; write nothing")
 
 
-def _cached(verbs: Any, kind: str, bring: str, text: str, example: str) -> None:
+def _cached(verbs: Verb, kind: str, bring: str, text: str, example: str) -> None:
     """Add verbs that datasets and models share."""
     verb = "models" if kind == "models" else "data"
-    brought = sub(verbs, bring, "data:sync", text, example)
+    brought = verbs(bring, "data:sync", text, example)
     brought.add_argument("names", nargs="*", help=f"names of {kind}/ definitions, or URLs")
     brought.set_defaults(kind=kind)
     with_registry(brought)
     with_caches(brought, plan=True)
     with_json(brought)
-    listing = sub(
-        verbs,
-        "list",
-        "data:list_versions",
-        f"list the {kind} in the cache",
-        f"hpcbench {verb} list",
+    listing = verbs(
+        "list", "data:list_versions", f"list the {kind} in the cache", f"hpcbench {verb} list"
     )
     listing.set_defaults(kind=kind)
     with_caches(listing)
     with_json(listing)
-    prune = sub(
-        verbs, "prune", "data:prune", f"remove interrupted transfers and, by age or size, unused {kind}",
+    prune = verbs(
+        "prune", "data:prune", f"remove interrupted transfers and, by age or size, unused {kind}",
         f"hpcbench {verb} prune --older 90 --dry-run",
     )  # fmt: skip
     _prune_options(prune)
@@ -263,16 +221,11 @@ def _cached(verbs: Any, kind: str, bring: str, text: str, example: str) -> None:
 
 
 def _prune_options(prune: Any) -> None:
-    prune.add_argument(
-        "--free",
-        type=float,
-        metavar="GiB",
-        help="free this much space, and remove the least recently used first",
+    prune.option(
+        "--free GiB", "free this much space, and remove the least recently used first", type=float
     )
-    prune.add_argument(
-        "--older", type=float, metavar="DAYS", help="remove what was not used for this many days"
-    )
-    prune.flag("--dry-run", help="list what would be removed; remove nothing")
+    prune.option("--older DAYS", "remove what was not used for this many days", type=float)
+    prune.flag("--dry-run", "list what would be removed; remove nothing")
 
 
 def _serve(verb: Verb) -> None:
@@ -290,41 +243,28 @@ def _serve(verb: Verb) -> None:
         "model", help="name of a models/ definition, or its YAML file; with --stop also a job's id"
     )
     with_registry(serve)
-    serve.add_argument(
-        "--port",
-        type=int,
-        help="also listen on this TCP port, 0: any free one; default: a Unix socket only",
+    serve.option(
+        "--port", "also listen on this TCP port, 0: any free one; default: a Unix socket only", type=int,
+    )  # fmt: skip
+    serve.option("--host", "address for --port; default: %(default)s", default="127.0.0.1")
+    serve.option(
+        "--grpc-port PORT",
+        "serve gRPC, too, at --host on this TCP port, 0: any free one; and on a Unix socket", type=int,
+    )  # fmt: skip
+    serve.option(
+        "--tls-certificate FILE", "PEM file: certificate chain for --grpc-port, needed beyond this machine",
+        type=Path,
+    )  # fmt: skip
+    serve.option("--tls-key FILE", "PEM file: key of --tls-certificate", type=Path)
+    serve.flag("--web-socket", "serve WebSocket, too, at /v1/stream of socket and --port")
+    serve.option("--media-root DIR", "folder whose images requests may name as file://", type=Path)
+    serve.option(
+        "--restarts N", "start an engine that died again, at most N times; default: %(default)s", type=int,
+        default=3,
+    )  # fmt: skip
+    serve.option(
+        "--time-limit [D-]HH:MM:SS", "end after this time; default: none, with --job one hour"
     )
-    serve.add_argument(
-        "--host", default="127.0.0.1", help="address for --port; default: %(default)s"
-    )
-    serve.add_argument(
-        "--grpc-port", type=int, metavar="PORT",
-        help="serve gRPC, too, at --host on this TCP port, 0: any free one; and on a Unix socket",
-    )  # fmt: skip
-    serve.add_argument(
-        "--tls-certificate", type=Path, metavar="FILE",
-        help="PEM file: certificate chain for --grpc-port, needed beyond this machine",
-    )  # fmt: skip
-    serve.add_argument(
-        "--tls-key", type=Path, metavar="FILE", help="PEM file: key of --tls-certificate"
-    )
-    serve.add_argument(
-        "--web-socket", action="store_true",
-        help="serve WebSocket, too, at /v1/stream of socket and --port",
-    )  # fmt: skip
-    serve.add_argument(
-        "--media-root", type=Path, metavar="DIR",
-        help="folder whose images requests may name as file://",
-    )  # fmt: skip
-    serve.add_argument(
-        "--restarts", type=int, default=3, metavar="N",
-        help="start an engine that died again, at most N times; default: %(default)s",
-    )  # fmt: skip
-    serve.add_argument(
-        "--time-limit", metavar="[D-]HH:MM:SS",
-        help="end after this time; default: none, with --job one hour",
-    )  # fmt: skip
     way = serve.add_mutually_exclusive_group()
     way.add_argument(
         "--job", action="store_true",

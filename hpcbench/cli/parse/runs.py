@@ -9,6 +9,7 @@ from hpcbench.cli.parse.shared_options import (
     SCORED,
     MetricOption,
     Verb,
+    also,
     with_json,
     with_metrics,
     with_names,
@@ -25,34 +26,19 @@ def _new(verb: Verb) -> None:
         ("hpcbench new --task vqa --dataset demo_vqa --model tiny-vlm", "without questions"),
     )  # fmt: skip
     new.add_argument("name", nargs="?", metavar="NAME", help="name of the plan")
-    new.add_argument(
-        "--task",
-        dest="ml_task",
-        metavar="NAME",
-        help="name of an ml_tasks/ definition: the work of the model",
+    new.option(
+        "--task NAME", "name of an ml_tasks/ definition: the work of the model", dest="ml_task"
     )
-    new.add_argument(
-        "--dataset", metavar="NAME", help="name of a datasets/ definition that fits the task"
-    )
-    new.add_argument(
-        "--model",
-        metavar="NAME",
-        help="name of a models/ definition; hpcbench warns if it does not fit",
-    )
-    new.flag("--all-models", help="also offer models that are too large for the site's GPUs")
-    new.add_argument(
-        "--prompt",
-        metavar="NAME",
-        help="name of a prompts/ definition; default: the dataset's, else the task's",
+    new.option("--dataset NAME", "name of a datasets/ definition that fits the task")
+    new.option("--model NAME", "name of a models/ definition; hpcbench warns if it does not fit")
+    new.flag("--all-models", "also offer models that are too large for the site's GPUs")
+    new.option(
+        "--prompt NAME", "name of a prompts/ definition; default: the dataset's, else the task's"
     )
     with_metrics(new, "metrics of the task; default: its default metrics")
-    new.add_argument(
-        "--limit", type=int, metavar="N", help="maximum number of samples, 0 for all; default: 50"
-    )
-    new.add_argument(
-        "--out", type=Path, metavar="FILE", help="file of the plan; default: NAME.yaml"
-    )
-    new.flag("--dry-run", help="print the plan; write nothing")
+    new.option("--limit N", "maximum number of samples, 0 for all; default: 50", type=int)
+    new.option("--out FILE", "file of the plan; default: NAME.yaml", type=Path)
+    new.flag("--dry-run", "print the plan; write nothing")
     with_registry(new)
 
 
@@ -66,39 +52,29 @@ def add(verb: Verb) -> None:
         "hpcbench submit examples/demo/plan.yaml --estimate --limit 20 --set parallelism=1",
     )  # fmt: skip
     submit.add_argument("plan", type=Path, nargs="?", help="the plan's YAML file, or its name")
-    with_registry(submit)
-    with_settings(submit)
+    also(submit, with_registry, with_settings)
     submit.flag(
-        "--dry-run",
-        help="print jobs, shards, command lines, missing files and what does not fit; change nothing",
-    )
-    submit.flag(
-        "--estimate",
-        help="print GPU-hours, time, disk space, files, jobs and fitting partitions; change nothing",
-    )
-    submit.add_argument(
-        "--limit", type=int, metavar="N", help="use at most N samples of every run task"
-    )
-    submit.add_argument(
-        "--pilot", type=int, metavar="N",
-        help="stop a run task if a worker gets no readable answer to its first N samples of it; 0: never; "
-        "default: 20",
+        "--dry-run", "print jobs, shards, command lines, missing files and what does not fit; change nothing",
     )  # fmt: skip
-    submit.add_argument(
-        "--max-gpu-hours",
-        type=float,
-        metavar="H",
-        help="refuse a plan that could use more GPU-hours",
-    )
+    submit.flag(
+        "--estimate", "print GPU-hours, time, disk space, files, jobs and fitting partitions; change nothing",
+    )  # fmt: skip
+    submit.option("--limit N", "use at most N samples of every run task", type=int)
+    submit.option(
+        "--pilot N",
+        "stop a run task if a worker gets no readable answer to its first N samples of it; 0: never; "
+        "default: 20", type=int,
+    )  # fmt: skip
+    submit.option("--max-gpu-hours H", "refuse a plan that could use more GPU-hours", type=float)
     submit.flag(
         "--if-idle",
-        help="for cron: submit nothing before the last run of this plan has ended; print its outcome before "
-        "the next run",
-    )
+        "for cron: submit nothing before the last run of this plan has ended; print its outcome before the "
+        "next run",
+    )  # fmt: skip
     submit.flag(
         "--snapshot-env",
-        help="run jobs from a copy of this Python environment, which later pip or git commands do not change",
-    )
+        "run jobs from a copy of this Python environment, which later pip or git commands do not change",
+    )  # fmt: skip
     answers = submit.add_mutually_exclusive_group()
     answers.add_argument(
         "--fresh", action="store_true",
@@ -109,9 +85,8 @@ def add(verb: Verb) -> None:
         help="take over answers of earlier experiments: those of greedy decoding (default if RUN_MODE is "
         "prod), or sampled ones, too",
     )  # fmt: skip
-    submit.flag("--wait", help="follow the experiment to its end and print scores")
-    with_json(submit)
-    with_site(submit)
+    submit.flag("--wait", "follow the experiment to its end and print scores")
+    also(submit, with_json, with_site)
 
     _reproduce(verb)
 
@@ -126,14 +101,11 @@ def add(verb: Verb) -> None:
     )
     rerun.add_argument("experiment", help=EXPERIMENT)
     rerun.several(
-        "--source",
-        "NAME=PLACE",
-        help="present place of this dataset or model, a folder or a URL; may be repeated",
-    )
-    rerun.flag("--dry-run", help="print jobs, shards and sbatch scripts; change nothing")
-    rerun.flag("--wait", help="follow the experiment to its end and print scores")
-    with_json(rerun)
-    with_site(rerun)
+        "--source NAME=PLACE", "present place of this dataset or model, a folder or a URL; may be repeated",
+    )  # fmt: skip
+    rerun.flag("--dry-run", "print jobs, shards and sbatch scripts; change nothing")
+    rerun.flag("--wait", "follow the experiment to its end and print scores")
+    also(rerun, with_json, with_site)
 
     resume = verb(
         "resume", "submit:resume", "continue an experiment, or some of its run tasks",
@@ -145,23 +117,18 @@ def add(verb: Verb) -> None:
     resume.add_argument(
         "run_tasks", nargs="*", default=[], help="only these run tasks, by name or prefix"
     )
-    resume.add_argument(
-        "--pilot", type=int, metavar="N",
-        help="same as for `submit`; 0: continue a run task although its pilot failed",
+    resume.option(
+        "--pilot N", "same as for `submit`; 0: continue a run task although its pilot failed", type=int,
     )  # fmt: skip
-    resume.add_argument(
-        "--max-requests", type=int, metavar="N",
-        help="budget of requests from now on, those sent so far included; replaces the plan's",
+    resume.option(
+        "--max-requests N", "budget of requests from now on, those sent so far included; replaces the plan's",
+        type=int,
     )  # fmt: skip
-    resume.add_argument("--max-tokens", type=int, metavar="N", help="the same for tokens")
-    resume.add_argument("--max-cost", type=float, metavar="X", help="the same for money")
-    resume.flag(
-        "--force",
-        help="confirm that the host of its local executor was switched off",
-    )
-    resume.flag("--wait", help="follow the experiment to its end and print scores")
-    with_json(resume)
-    with_site(resume)
+    resume.option("--max-tokens N", "the same for tokens", type=int)
+    resume.option("--max-cost X", "the same for money", type=float)
+    resume.flag("--force", "confirm that the host of its local executor was switched off")
+    resume.flag("--wait", "follow the experiment to its end and print scores")
+    also(resume, with_json, with_site)
 
     pause = verb(
         "pause", "submit:pause", "pause an experiment, or some of its run tasks",
@@ -174,11 +141,9 @@ def add(verb: Verb) -> None:
     with_site(pause)
 
     cancel = verb(
-        "cancel",
-        "submit:cancel",
-        "cancel an experiment, or some of its run tasks",
+        "cancel", "submit:cancel", "cancel an experiment, or some of its run tasks",
         "hpcbench cancel @last",
-    )
+    )  # fmt: skip
     cancel.add_argument("experiment", help=EXPERIMENT)
     cancel.add_argument(
         "run_tasks", nargs="*", default=[], help="only these run tasks, by name or prefix"
@@ -186,15 +151,13 @@ def add(verb: Verb) -> None:
     with_site(cancel)
 
     listing = verb("list", "show:list_experiments", "list experiments", "hpcbench list")
-    with_json(listing)
-    with_site(listing)
+    also(listing, with_json, with_site)
 
     status = verb(
         "status", "show:status", "show the progress of an experiment", "hpcbench status @last"
     )
     status.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
-    with_json(status)
-    with_site(status)
+    also(status, with_json, with_site)
 
     watch = verb("watch", "show:watch", "follow an experiment to its end", "hpcbench watch @last")
     watch.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
@@ -230,23 +193,18 @@ def _report(verb: Verb) -> None:
         report, "--format", metavar="NAMES",
         help="write these formats again: html, markdown, json, latex, pdf, or names of reports/ definitions",
     )  # fmt: skip
-    report.add_argument(
-        "--to", type=Path, metavar="DIR",
-        help="folder to write to; default: report/ of the experiment, with --site HPCBENCH_HOME/remote; "
-        "-: print one text report",
+    report.option(
+        "--to DIR",
+        "folder to write to; default: report/ of the experiment, with --site HPCBENCH_HOME/remote; -: print "
+        "one text report", type=Path,
     )  # fmt: skip
     report.flag(
-        "--reused-times",
-        help="speed includes the times of answers that were taken over from earlier experiments",
-    )
-    report.flag("--open", help="open the report in a browser of this machine")
-    report.flag(
-        "--methods", help="print the methods section of a paper, from the experiment's files"
-    )
-    report.flag("--latex", help="with --methods: as LaTeX instead of Markdown")
-    with_registry(report)
-    with_json(report)
-    with_site(report)
+        "--reused-times", "speed includes the times of answers that were taken over from earlier experiments",
+    )  # fmt: skip
+    report.flag("--open", "open the report in a browser of this machine")
+    report.flag("--methods", "print the methods section of a paper, from the experiment's files")
+    report.flag("--latex", "with --methods: as LaTeX instead of Markdown")
+    also(report, with_registry, with_json, with_site)
 
 
 def _remote(verb: Verb) -> None:
@@ -267,15 +225,12 @@ def _reproduce(verb: Verb) -> None:
         note="The report shows the published score beside yours, with the conditions of both.",
     )  # fmt: skip
     reproduce.add_argument("name", metavar="NAME", help="dataset with published scores")
-    reproduce.add_argument(
-        "--model", required=True, metavar="NAME", help="models/ definition of the published model"
-    )
-    with_registry(reproduce)
-    with_settings(reproduce)
-    reproduce.flag("--dry-run", help="print jobs, shards and command lines; change nothing")
-    reproduce.flag("--estimate", help="print GPU-hours, time and disk space; change nothing")
-    reproduce.add_argument("--limit", type=int, metavar="N", help="use at most N samples")
-    reproduce.flag("--wait", help="follow the experiment to its end and print scores")
+    reproduce.option("--model NAME", "models/ definition of the published model", required=True)
+    also(reproduce, with_registry, with_settings)
+    reproduce.flag("--dry-run", "print jobs, shards and command lines; change nothing")
+    reproduce.flag("--estimate", "print GPU-hours, time and disk space; change nothing")
+    reproduce.option("--limit N", "use at most N samples", type=int)
+    reproduce.flag("--wait", "follow the experiment to its end and print scores")
     with_json(reproduce)
     reproduce.set_defaults(
         pilot=None, max_gpu_hours=None, if_idle=False, snapshot_env=False, fresh=False, reuse=None
@@ -290,11 +245,8 @@ def _notify(verb: Verb) -> None:
         ("hpcbench notify PLAN --test", "test the notifications of a plan"),
     )  # fmt: skip
     notify.add_argument("target", nargs="?", default="@last", help=f"{EXPERIMENT}; or a plan")
-    notify.flag("--test", help="send a test to each receiver, and nothing else")
-    with_registry(notify)
-    with_settings(notify)
-    with_json(notify)
-    with_site(notify)
+    notify.flag("--test", "send a test to each receiver, and nothing else")
+    also(notify, with_registry, with_settings, with_json, with_site)
 
 
 def _score(verb: Verb) -> None:
@@ -306,54 +258,36 @@ def _score(verb: Verb) -> None:
         ("hpcbench score FILE --ml-task vqa --dataset demo_vqa", "a file of answers"),
     )  # fmt: skip
     score.add_argument("target", help=f"{EXPERIMENT}; or a file of answers, JSONL or CSV")
-    score.several("--run-task", "NAME", help="only this run task; may be repeated")
+    score.several("--run-task NAME", "only this run task; may be repeated")
     with_metrics(
         score,
         "these metrics instead of the plan's; hpcbench prints their scores, and stores them with --save",
-    )
-    score.add_argument(
-        "--metric-option", dest="options", action=MetricOption, default={},
-        metavar="METRIC.OPTION=VALUE", help="option of a metric; may be repeated",
     )  # fmt: skip
-    score.add_argument(
-        "--on-invalid",
+    score.option(
+        "--metric-option METRIC.OPTION=VALUE", "option of a metric; may be repeated", dest="options",
+        action=MetricOption, default={},
+    )  # fmt: skip
+    score.option(
+        "--on-invalid", "leave answers without a value out, or count them as zero",
         choices=["exclude", "zero"],
-        help="leave answers without a value out, or count them as zero",
-    )
+    )  # fmt: skip
     with_names(
         score, "--by", metavar="COLUMN,COLUMN,…",
         help="one row for each group: field, model, prompt, outcome, document …, or metadata: doc_type",
     )  # fmt: skip
-    score.add_argument(
-        "--pivot",
-        metavar="COLUMN",
-        help="show this column of --by across: --by doc_type --pivot model",
-    )
-    score.add_argument("--weight", metavar="COLUMN", help="metadata with the weight of each sample")
-    score.flag("--macro", help="print the mean over the groups of --by")
-    score.add_argument(
-        "--save",
-        metavar="NAME",
-        help="store scores and metrics.json in rescored/NAME of the experiment",
-    )
-    score.flag("--anew", help="score all answers again, also those that have scores")
-    score.flag("--dry-run", help="list what would be scored; change nothing")
-    score.add_argument(
-        "--dataset", help="for a file: name or file of the dataset's definition, or a folder"
-    )
-    score.add_argument(
-        "--ml-task",
-        metavar="NAME",
-        help="for a file: ML task, which sets the parser of the answers",
-    )
-    score.add_argument("--split", help="for a file: only samples of this split")
-    score.add_argument(
-        "--annotations",
-        default="annotations.jsonl",
-        help="for a folder: its table; default: %(default)s",
-    )
-    with_registry(score)
-    with_json(score)
+    score.option("--pivot COLUMN", "show this column of --by across: --by doc_type --pivot model")
+    score.option("--weight COLUMN", "metadata with the weight of each sample")
+    score.flag("--macro", "print the mean over the groups of --by")
+    score.option("--save NAME", "store scores and metrics.json in rescored/NAME of the experiment")
+    score.flag("--anew", "score all answers again, also those that have scores")
+    score.flag("--dry-run", "list what would be scored; change nothing")
+    score.option("--dataset", "for a file: name or file of the dataset's definition, or a folder")
+    score.option("--ml-task NAME", "for a file: ML task, which sets the parser of the answers")
+    score.option("--split", "for a file: only samples of this split")
+    score.option(
+        "--annotations", "for a folder: its table; default: %(default)s", default="annotations.jsonl",
+    )  # fmt: skip
+    also(score, with_registry, with_json)
 
 
 def _compare(verb: Verb) -> None:
@@ -366,49 +300,35 @@ def _compare(verb: Verb) -> None:
     )  # fmt: skip
     compare.add_argument("baseline", help=SCORED)
     compare.add_argument(
-        "candidates",
-        nargs="+",
-        metavar="candidate",
-        help="experiments to compare with the baseline",
-    )
+        "candidates", nargs="+", metavar="candidate", help="experiments to compare with the baseline",
+    )  # fmt: skip
     compare.several(
-        "--run-task",
-        "ONE[=OTHER]",
-        help="run tasks to pair; may be repeated; default: those with the same name, else the same question",
-    )
+        "--run-task ONE[=OTHER]",
+        "run tasks to pair; may be repeated; default: those with the same name, else the same question",
+    )  # fmt: skip
     with_metrics(compare, "only these metrics")
     compare.several(
-        "--margin",
-        "[METRIC=]NUMBER",
-        help="largest difference that does not matter; without a margin no verdict is `equivalent`",
-    )
-    compare.add_argument(
-        "--counting", choices=["zero", "exclude"], default="zero",
-        help="count answers without a value as the worst, or exclude their samples in both; "
-        "default: %(default)s",
+        "--margin [METRIC=]NUMBER",
+        "largest difference that does not matter; without a margin no verdict is `equivalent`",
+    )  # fmt: skip
+    compare.option(
+        "--counting",
+        "count answers without a value as the worst, or exclude their samples in both; default: %(default)s",
+        choices=["zero", "exclude"], default="zero",
     )  # fmt: skip
     compare.flag(
-        "--common",
-        help="if the runs asked different samples, compare the samples that both asked",
+        "--common", "if the runs asked different samples, compare the samples that both asked"
     )
-    compare.add_argument(
-        "--flips",
+    compare.option(
+        "--flips N",
+        "show N lost and N won samples of each run task; default: 3, with --json and --flips-csv all",
         type=int,
-        metavar="N",
-        help="show N lost and N won samples of each run task; default: 3, with --json and --flips-csv all",
+    )  # fmt: skip
+    compare.option("--flips-csv FILE", "write all lost and won samples of every metric", type=Path)
+    compare.option(
+        "--sample ID", "show only this sample: question, references, and the answer of each run"
     )
-    compare.add_argument(
-        "--flips-csv",
-        type=Path,
-        metavar="FILE",
-        help="write all lost and won samples of every metric",
-    )
-    compare.add_argument(
-        "--sample",
-        metavar="ID",
-        help="show only this sample: question, references, and the answer of each run",
-    )
-    compare.add_argument("--report", type=Path, metavar="FILE", help="write a page, .md or .html")
+    compare.option("--report FILE", "write a page, .md or .html", type=Path)
     with_json(compare)
 
 
@@ -432,32 +352,29 @@ def _ab(verb: Verb) -> None:
     )  # fmt: skip
     for letter in "ab":
         ab.several(
-            f"--{letter}",
-            "PATH=VALUE",
-            help=f"setting of arm {letter}: as for --set, or short for all run tasks (model.dtype=float16, "
+            f"--{letter} PATH=VALUE",
+            f"setting of arm {letter}: as for --set, or short for all run tasks (model.dtype=float16, "
             "generation.temperature=0); may be repeated",
         )
-    ab.add_argument("--limit", type=int, metavar="N", help="only the first N samples of a run task")
+    ab.option("--limit N", "only the first N samples of a run task", type=int)
     with_metrics(
         ab,
         "metrics that decide, or answers_per_s, tokens_per_s, ttft_ms, tpot_ms, e2e_ms; default: the first "
         "metric of each run task",
-    )
-    ab.several(
-        "--margin",
-        "[METRIC=]NUMBER",
-        help="largest difference that does not matter; for a speed figure a fraction, 0.02 is 2 %%",
-    )
-    ab.add_argument(
-        "--alpha", type=float, default=0.05,
-        help="probability of any false alarm, over all looks and all deciding metrics; default: %(default)s",
     )  # fmt: skip
-    ab.flag("--no-early-stop", help="run all samples, and analyse once at the end")
-    ab.flag("--dry-run", help="print blocks, model loads and jobs; change nothing")
-    ab.flag("--wait", help="follow the experiment to its end and print the table")
-    with_registry(ab)
-    with_settings(ab)
-    with_json(ab)
+    ab.several(
+        "--margin [METRIC=]NUMBER",
+        "largest difference that does not matter; for a speed figure a fraction, 0.02 is 2 %%",
+    )  # fmt: skip
+    ab.option(
+        "--alpha",
+        "probability of any false alarm, over all looks and all deciding metrics; default: %(default)s",
+        type=float, default=0.05,
+    )  # fmt: skip
+    ab.flag("--no-early-stop", "run all samples, and analyse once at the end")
+    ab.flag("--dry-run", "print blocks, model loads and jobs; change nothing")
+    ab.flag("--wait", "follow the experiment to its end and print the table")
+    also(ab, with_registry, with_settings, with_json)
 
 
 def _tune(verb: Verb) -> None:
@@ -474,37 +391,32 @@ def _tune(verb: Verb) -> None:
     tune.add_argument(
         "what", metavar="model|plan", help="a model's name, or a plan of one model by file or name"
     )
-    tune.add_argument("--dataset", metavar="NAME", help="dataset whose samples the model is asked")
-    tune.add_argument("--task", metavar="NAME", default="vqa", help="ML task; default: %(default)s")
-    tune.add_argument(
-        "--budget", type=float, metavar="MINUTES", default=30.0,
-        help="time for all steps, with the time in the queue; default: %(default)g",
+    tune.option("--dataset NAME", "dataset whose samples the model is asked")
+    tune.option("--task NAME", "ML task; default: %(default)s", default="vqa")
+    tune.option(
+        "--budget MINUTES", "time for all steps, with the time in the queue; default: %(default)g",
+        type=float, default=30.0,
     )  # fmt: skip
     tune.several(
-        "--try", "PATH=VALUE,VALUE",
-        help="values of a setting, in order, instead of the engine's own; paths as for `ab --a`; may be "
-        "repeated",
+        "--try PATH=VALUE,VALUE",
+        "values of a setting, in order, instead of the engine's own; paths as for `ab --a`; may be repeated",
     )  # fmt: skip
-    tune.add_argument(
-        "--limit", type=int, metavar="N", default=400,
-        help="samples of each run task in a step; default: %(default)s",
+    tune.option(
+        "--limit N", "samples of each run task in a step; default: %(default)s", type=int, default=400,
     )  # fmt: skip
-    tune.add_argument(
-        "--margin", type=float, metavar="SHARE", default=0.02,
-        help="smallest gain that matters; default: %(default)s",
+    tune.option(
+        "--margin SHARE", "smallest gain that matters; default: %(default)s", type=float, default=0.02,
     )  # fmt: skip
-    tune.add_argument(
-        "--alpha", type=float, default=0.05,
-        help="probability of a false result of each step; default: %(default)s",
+    tune.option(
+        "--alpha", "probability of a false result of each step; default: %(default)s", type=float,
+        default=0.05,
     )  # fmt: skip
-    tune.add_argument(
-        "--out", type=Path, metavar="DIR", default=Path("tuned"),
-        help="registry for the overlay with the model's settings; default: %(default)s",
+    tune.option(
+        "--out DIR", "registry for the overlay with the model's settings; default: %(default)s", type=Path,
+        default=Path("tuned"),
     )  # fmt: skip
-    tune.flag("--dry-run", help="print the settings and values that would be tried")
-    with_registry(tune)
-    with_settings(tune)
-    with_json(tune)
+    tune.flag("--dry-run", "print the settings and values that would be tried")
+    also(tune, with_registry, with_settings, with_json)
 
 
 def _power(verb: Verb) -> None:
@@ -523,34 +435,28 @@ def _power(verb: Verb) -> None:
     power.add_argument(
         "experiment", nargs="?", help=f"{EXPERIMENT}; hpcbench measures the spread of its scores"
     )
-    power.add_argument(
-        "--effect", type=float, metavar="D", help="difference to find, in the unit of the metric"
+    power.option("--effect D", "difference to find, in the unit of the metric", type=float)
+    power.option("--documents N", "compute the difference that N documents show", type=int)
+    power.option(
+        "--sd", "standard deviation of samples' scores; default: measured, else 0.5", type=float
     )
-    power.add_argument(
-        "--documents", type=int, metavar="N", help="compute the difference that N documents show"
+    power.option(
+        "--rho", "correlation of the two runs' scores of a sample; default: 0.5", type=float
     )
-    power.add_argument(
-        "--sd",
+    power.option(
+        "--questions-per-document M", "mean number of samples per document; default: measured, else 1",
         type=float,
-        help="standard deviation of samples' scores; default: measured, else 0.5",
-    )
-    power.add_argument(
-        "--rho", type=float, help="correlation of the two runs' scores of a sample; default: 0.5"
-    )
-    power.add_argument(
-        "--questions-per-document", type=float, metavar="M",
-        help="mean number of samples per document; default: measured, else 1",
     )  # fmt: skip
-    power.add_argument(
-        "--questions-cv", type=float, metavar="CV",
-        help="standard deviation of that number, divided by its mean; 0: all documents have the same number; "
-        "default: measured, else as for 1 to 2 M - 1 samples with equal frequency",
+    power.option(
+        "--questions-cv CV",
+        "standard deviation of that number, divided by its mean; 0: all documents have the same number; "
+        "default: measured, else as for 1 to 2 M - 1 samples with equal frequency", type=float,
     )  # fmt: skip
-    power.add_argument(
-        "--icc", type=float,
-        help="correlation of differences within a document; default: that of the measured scores, else 0",
+    power.option(
+        "--icc", "correlation of differences within a document; default: that of the measured scores, else 0",
+        type=float,
     )  # fmt: skip
-    power.add_argument("--run-task", metavar="NAME", help="only this run task of the experiment")
+    power.option("--run-task NAME", "only this run task of the experiment")
     with_metrics(power, "only these metrics")
     with_json(power)
 
@@ -558,53 +464,38 @@ def _power(verb: Verb) -> None:
 def _usage(verb: Verb) -> None:
     """Add the verb that shows the usage of the cluster."""
     usage = verb(
-        "usage",
-        "usage:usage",
-        "show allocated, used and wasted GPU-hours",
+        "usage", "usage:usage", "show allocated, used and wasted GPU-hours",
         "hpcbench usage @last",
         "hpcbench usage --all --by month",
-    )
+    )  # fmt: skip
     usage.add_argument(
-        "experiments",
-        nargs="*",
-        default=[],
-        metavar="experiment",
-        help=f"{EXPERIMENT}; default: @last",
-    )
-    usage.flag("--all", help="add up all experiments of this home")
-    usage.add_argument(
-        "--by",
+        "experiments", nargs="*", default=[], metavar="experiment", help=f"{EXPERIMENT}; default: @last",
+    )  # fmt: skip
+    usage.flag("--all", "add up all experiments of this home")
+    usage.option(
+        "--by", "one row for each of these; default: run_task, for several experiments: experiment",
         choices=["run_task", "model", "experiment", "month"],
-        help="one row for each of these; default: run_task, for several experiments: experiment",
-    )
-    with_json(usage)
-    with_site(usage)
+    )  # fmt: skip
+    also(usage, with_json, with_site)
 
 
 def _gc(verb: Verb) -> None:
     """Add the verb that frees space."""
     gc = verb(
-        "gc",
-        "gc:gc",
-        "free files and space that ended experiments no longer need",
+        "gc", "gc:gc", "free files and space that ended experiments no longer need",
         "hpcbench gc --dry-run",
         ("hpcbench gc --older 90 --dry-run", "list old experiments to delete"),
-    )
-    gc.add_argument(
-        "experiments",
-        nargs="*",
-        default=[],
-        metavar="experiment",
-        help=f"{EXPERIMENT}; default: all",
-    )
-    gc.add_argument(
-        "--older", type=float, metavar="DAYS",
-        help="also delete ended experiments without a change for this many days, except baselines",
     )  # fmt: skip
-    gc.flag("--yes", help="do it without asking, for scripts")
-    gc.flag("--dry-run", help="list what would be done, and all caches; change nothing")
-    with_json(gc)
-    with_site(gc)
+    gc.add_argument(
+        "experiments", nargs="*", default=[], metavar="experiment", help=f"{EXPERIMENT}; default: all",
+    )  # fmt: skip
+    gc.option(
+        "--older DAYS", "also delete ended experiments without a change for this many days, except baselines",
+        type=float,
+    )  # fmt: skip
+    gc.flag("--yes", "do it without asking, for scripts")
+    gc.flag("--dry-run", "list what would be done, and all caches; change nothing")
+    also(gc, with_json, with_site)
 
 
 def _follow(verb: Verb) -> None:
@@ -615,16 +506,14 @@ def _follow(verb: Verb) -> None:
         ("hpcbench events @last --follow", "continue until it has ended"),
     )  # fmt: skip
     events.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
-    events.flag("-f", "--follow", help="continue until the experiment has ended")
-    events.add_argument(
-        "--since", metavar="CURSOR", help="only events after this cursor, which --json prints"
-    )
-    events.add_argument(
-        "--kind", metavar="K,K,…",
-        help="only these kinds, or these groups of kinds: state, progress, warning, resources; "
-        "default: all but resources, the readings of the monitor",
+    events.flag("-f --follow", "continue until the experiment has ended")
+    events.option("--since CURSOR", "only events after this cursor, which --json prints")
+    events.option(
+        "--kind K,K,…",
+        "only these kinds, or these groups of kinds: state, progress, warning, resources; default: all but "
+        "resources, the readings of the monitor",
     )  # fmt: skip
-    events.flag("--json", help="print JSON, one event a line")
+    events.flag("--json", "print JSON, one event a line")
     with_site(events)
 
     logs = verb(
@@ -637,15 +526,14 @@ def _follow(verb: Verb) -> None:
         "name", nargs="?",
         help="only logs of this run task, worker, node or job, or logs with this prefix; default: list all",
     )  # fmt: skip
-    logs.flag("-f", "--follow", help="continue until the experiment has ended")
-    logs.flag("--engine", help="only output of wrappers and engines")
-    logs.add_argument("--grep", metavar="RE", help="only lines that match this regular expression")
-    logs.add_argument(
-        "-n", "--lines", type=int,
-        help="number of last lines of each log; default: 40, with --follow 10, with --grep all",
+    logs.flag("-f --follow", "continue until the experiment has ended")
+    logs.flag("--engine", "only output of wrappers and engines")
+    logs.option("--grep RE", "only lines that match this regular expression")
+    logs.option(
+        "-n --lines", "number of last lines of each log; default: 40, with --follow 10, with --grep all",
+        type=int,
     )  # fmt: skip
-    with_json(logs)
-    with_site(logs)
+    also(logs, with_json, with_site)
 
 
 def _load(verb: Verb) -> None:
@@ -657,43 +545,28 @@ def _load(verb: Verb) -> None:
         ("hpcbench load PLAN --rate 0.5,1,2 --requests 200", "in requests per second"),
     )  # fmt: skip
     load.add_argument("plan", type=Path, help="the plan's YAML file, or its name")
-    with_registry(load)
-    with_settings(load)
-    load.add_argument(
-        "--concurrency", metavar="N,N,…",
-        help="points with these numbers of requests in flight; default without --rate: the sweep of the "
-        "plan, else 1, 2, 4, … 64 with at least four samples for each request in flight",
+    also(load, with_registry, with_settings)
+    load.option(
+        "--concurrency N,N,…",
+        "points with these numbers of requests in flight; default without --rate: the sweep of the plan, "
+        "else 1, 2, 4, … 64 with at least four samples for each request in flight",
     )  # fmt: skip
-    load.add_argument(
-        "--rate", metavar="R,R,…", help="points with these numbers of requests per second"
+    load.option("--rate R,R,…", "points with these numbers of requests per second")
+    load.option(
+        "--arrival", "arrival times of requests at a rate; default: poisson", choices=["poisson", "constant"],
+    )  # fmt: skip
+    load.option("--requests N", "number of samples of each point; default: all", type=int)
+    load.option(
+        "--warm-up N", "number of samples before each point, not counted; default: 8", type=int
     )
-    load.add_argument(
-        "--arrival",
-        choices=["poisson", "constant"],
-        help="arrival times of requests at a rate; default: poisson",
+    load.option(
+        "--slo NAME=MS,…", "latency limits of goodput in milliseconds: ttft=500,tpot=50,e2e=10000"
     )
-    load.add_argument(
-        "--requests", type=int, metavar="N", help="number of samples of each point; default: all"
+    load.option(
+        "--run-task NAME", "only this run task of the plan; may be repeated", action="append"
     )
-    load.add_argument(
-        "--warm-up",
-        type=int,
-        metavar="N",
-        help="number of samples before each point, not counted; default: 8",
-    )
-    load.add_argument(
-        "--slo",
-        metavar="NAME=MS,…",
-        help="latency limits of goodput in milliseconds: ttft=500,tpot=50,e2e=10000",
-    )
-    load.add_argument(
-        "--run-task",
-        action="append",
-        metavar="NAME",
-        help="only this run task of the plan; may be repeated",
-    )
-    load.flag("--dry-run", help="print points and jobs; change nothing")
-    load.flag("--wait", help="follow the experiment to its end and print scores")
+    load.flag("--dry-run", "print points and jobs; change nothing")
+    load.flag("--wait", "follow the experiment to its end and print scores")
     # It submits as `submit` does, without options that only `submit` has.
     load.set_defaults(
         estimate=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,16 +25,37 @@ EXPERIMENT = (
 SCORED = f"{EXPERIMENT}; with /rescored/NAME behind it: by the scores of `score --save NAME`"
 
 
-def sub(verbs: Any, name: str, run: str, text: str, *shown: Example, note: str = "") -> CommandLine:
-    """Add a verb below a verb, such as `models fetch`."""
-    added: CommandLine = verbs.add_parser(
-        name,
-        help=text,
-        description=text[0].upper() + text[1:] + ".",
-        epilog=examples(shown, note),
-    )
-    added.set_defaults(run=f"hpcbench.cli.{run}", below=name)
-    return added
+def adder(verbs: Any, level: str) -> Verb:
+    """A function that adds verbs.
+
+    Args:
+        verbs: what `add_subparsers` returned.
+        level: argument that gets the name: `verb`, or `below` for one such as `fetch` of `models fetch`.
+    """
+
+    def add(name: str, run: str, text: str, *shown: Example, note: str = "") -> CommandLine:
+        added: CommandLine = verbs.add_parser(
+            name,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            epilog=examples(shown, note),
+        )
+        added.set_defaults(run=f"hpcbench.cli.{run}", **{level: name})
+        return added
+
+    return add
+
+
+def group(verb: Verb, name: str, text: str, *shown: Example) -> Verb:
+    """Add a verb that needs a verb below it; returns a function that adds those."""
+    added = verb(name, "", text, *shown)
+    return adder(added.add_subparsers(metavar="VERB", required=True), "below")
+
+
+def also(verb: CommandLine, *parts: Callable[[CommandLine], None]) -> None:
+    """Add several options of this module to a verb."""
+    for part in parts:
+        part(verb)
 
 
 def with_registry(verb: argparse.ArgumentParser) -> None:
