@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from hpcbench.cli.output import console, print_json, say, table
+from hpcbench.cli.output import Notes, console, print_json, say, table
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.claims import pieces_of
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
@@ -101,20 +101,15 @@ def _table(experiments: list[Experiment], form: str, arguments: argparse.Namespa
     wanted = Wanted(
         arguments.what or "scores", arguments.run_task, arguments.where, arguments.columns
     )
-    notes: list[str] = []
-
-    def note(line: str) -> None:
-        notes.append(line)
-        say(line)
-
-    table = open_table(experiments, wanted, note)
+    notes = Notes()
+    table = open_table(experiments, wanted, notes)
     with (
         _progress(f"{wanted.what} to {form}", table.total, out is not None) as progress,
         _into(out),
     ):
         rows = write(table, shape, out, progress, excel=arguments.excel)
     for path, lines in table.damaged.items():
-        note(f"{path}: skipped {lines} damaged lines")
+        notes(f"{path}: skipped {lines} damaged lines")
     summary = {"experiments": [one.id for one in experiments], "what": wanted.what, "format": form}
     if arguments.json:
         size = out.stat().st_size if out is not None else None
@@ -136,18 +131,13 @@ def _logs(experiments: list[Experiment], form: str, arguments: argparse.Namespac
     shape: Form = form  # type: ignore[assignment]
     out = Path(arguments.out)
     written: list[Path] = []
-    notes: list[str] = []
-
-    def note(line: str) -> None:
-        notes.append(line)
-        say(line)
-
+    notes = Notes()
     total = sum(cut.samples for one in experiments for cut in one.work.cuts)
     with _progress(f"logs for {form}", total, shown=True) as progress, _into(out):
         done = 0
         for experiment in experiments:
             experiment.use_packages()
-            for path, samples in write_logs(experiment, shape, out, arguments.run_task, note):
+            for path, samples in write_logs(experiment, shape, out, arguments.run_task, notes):
                 written.append(path)
                 done += samples
                 progress(done)
@@ -173,14 +163,9 @@ def _answers(experiment: Experiment, arguments: argparse.Namespace) -> int:
     if out.is_file():
         raise UserError(f"cannot write {out}: it is a file", remedy="name a folder: --out FOLDER")
     experiment.use_packages()
-    notes: list[str] = []
-
-    def note(line: str) -> None:
-        notes.append(line)
-        say(line)
-
+    notes = Notes()
     with _into(out):
-        written = list(write_answers(experiment, out, arguments.run_task, note))
+        written = list(write_answers(experiment, out, arguments.run_task, notes))
     if arguments.json:
         files = [{"file": str(path), "answers": count} for path, count in written]
         print_json({"experiment": experiment.id, "compat": "v01", "files": files, "notes": notes})
@@ -255,9 +240,6 @@ def _figures(experiment: Experiment, arguments: argparse.Namespace) -> int:
 
 
 def _traces(experiment: Experiment, arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
     from hpcbench.secret import reveal
     from hpcbench.tracking.phoenix import export as export_traces
 
@@ -265,16 +247,9 @@ def _traces(experiment: Experiment, arguments: argparse.Namespace) -> int:
     key = reveal("${env:PHOENIX_API_KEY}") if os.environ.get("PHOENIX_API_KEY") else None
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     total = sum(shard.stop - shard.start for shard in experiment.work.shards)
-    err = Console(stderr=True)
-    with Bar(console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task("sending traces", total=total)
-        sent = export_traces(
-            experiment,
-            arguments.url,
-            arguments.project or experiment.resolved.plan.name,
-            headers,
-            lambda done: bar.update(task, completed=done),
-        )
+    project = arguments.project or experiment.resolved.plan.name
+    with _progress("sending traces", total, shown=True) as progress:
+        sent = export_traces(experiment, arguments.url, project, headers, progress)
     if arguments.json:
         print_json({"experiment": experiment.id, "sent": sent})
     else:

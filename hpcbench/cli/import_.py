@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbench.cli.output import print_json, say
-from hpcbench.errors import UserError
+from hpcbench.cli.output import Notes, print_json, say
+from hpcbench.errors import Problem, UserError
 
 if TYPE_CHECKING:
     from hpcbench.registry.catalog import Catalog
@@ -28,7 +28,6 @@ def _v02(arguments: argparse.Namespace) -> int:
     """Rewrite a folder of v0.2's registries in today's spelling."""
     import difflib
 
-    from hpcbench.errors import Problem
     from hpcbench.registry.rewrite import left, rewritten, write
 
     folder: Path = arguments.file
@@ -82,14 +81,10 @@ def _v01(arguments: argparse.Namespace) -> int:
     catalog, site = Catalog(arguments.registry), user_site() or Site(name="default")
     out = arguments.out or Path("imported")
     experiments: list[str] = []
-    notes: list[str] = []
-
-    def note(line: str) -> None:
-        notes.append(line)
-        say(f"! {line}")
+    notes = Notes("! ")
 
     def score(rows: Sequence[AnsweredRow]) -> None:
-        made = experiments_of(rows, catalog, site, note, dry_run=arguments.dry_run)
+        made = experiments_of(rows, catalog, site, notes, dry_run=arguments.dry_run)
         experiments.extend(one.id for one in made)
 
     if is_answers(arguments.file):
@@ -101,7 +96,7 @@ def _v01(arguments: argparse.Namespace) -> int:
             score=score, dry_run=arguments.dry_run,
         )  # fmt: skip
     for remark in found.remarks:
-        note(remark)
+        notes(remark)
     if arguments.json:
         print_json(
             {
@@ -123,7 +118,6 @@ def _v01(arguments: argparse.Namespace) -> int:
 
 def _answers(arguments: argparse.Namespace, catalog: Catalog) -> AnsweredRow:
     """A CSV of answers that the command names, with the dataset that it names."""
-    from hpcbench.errors import Problem
     from hpcbench.registry.legacy import AnsweredRow
     from hpcbench.tasks.alone import dataset_of
 
@@ -176,14 +170,9 @@ def _results(arguments: argparse.Namespace) -> int:
     )
     if arguments.dry_run:
         return _tell(run, arguments)
-    notes: list[str] = []
-
-    def note(line: str) -> None:
-        notes.append(line)
-        say(line)
-
+    notes = Notes()
     site = user_site() or Site(name="default")
-    experiment = make(run, how, home(site), site, note)
+    experiment = make(run, how, home(site), site, notes)
     if arguments.json:
         tasks = [one.name for one in experiment.resolved.run_tasks]
         print_json({"experiment": experiment.id, "run_tasks": tasks, "notes": notes})

@@ -56,6 +56,18 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+class Notes(list[str]):
+    """Notes that a verb prints as they come, and gives again in its JSON."""
+
+    def __init__(self, mark: str = "") -> None:
+        super().__init__()
+        self._mark = mark
+
+    def __call__(self, line: str) -> None:
+        self.append(line)
+        say(f"{self._mark}{line}")
+
+
 @contextlib.contextmanager
 def working(line: str) -> Iterator[Callable[[str], None]]:
     """A line with a moving sign on a terminal while the block runs, plain lines when piped.

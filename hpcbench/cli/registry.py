@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from hpcbench.cli.output import console, print_json, say, table
-from hpcbench.errors import Problem, UserError
+from hpcbench.cli.output import console, print_json, say, table, transfer_bar
+from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.experiment.layout import home
-from hpcbench.registry.catalog import Catalog, user_site
+from hpcbench.registry.catalog import Catalog, share_dir, user_dir, user_site
 from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.definition import Definition
 from hpcbench.schema.kinds import KINDS
@@ -73,7 +73,6 @@ def _unseen(packages: Mapping[str, Package]) -> Iterator[str]:
 
 def schema(arguments: argparse.Namespace) -> int:
     """`hpcbench schema [KIND]`."""
-    from hpcbench.errors import unknown
     from hpcbench.schema.describe import json_schema, reference
 
     made: dict[str, Callable[[], Any]] = {kind: partial(json_schema, kind) for kind in KINDS}
@@ -213,7 +212,6 @@ def diff(arguments: argparse.Namespace) -> int:
 
 
 def _kind(text: str) -> str:
-    from hpcbench.errors import unknown
 
     if text not in KINDS:
         raise UserError(unknown("kind of definition", text, KINDS))
@@ -222,7 +220,6 @@ def _kind(text: str) -> str:
 
 def _named(catalog: Catalog, text: str) -> tuple[str, str]:
     """`KIND/NAME`, or a name that only one kind has."""
-    from hpcbench.errors import unknown
 
     kind, slash, name = text.partition("/")
     if slash and kind in KINDS:
@@ -268,10 +265,8 @@ def _dotted(loc: Loc) -> str:
 def lock_image(arguments: argparse.Namespace) -> int:
     """`hpcbench images lock NAME|REFERENCE`."""
     from hpcbench.environments.oci import resolve
-    from hpcbench.registry.catalog import user_site
     from hpcbench.schema.image import Image
     from hpcbench.schema.image_reference import Reference
-    from hpcbench.schema.site import Site
 
     insecure = (user_site() or Site(name="default")).container.insecure_registries
     given = arguments.image
@@ -316,10 +311,8 @@ def verify_model(arguments: argparse.Namespace) -> int:
 def _verify_model(arguments: argparse.Namespace, catalog: Catalog, site: Site) -> int:
     """Compare a model's bytes with its definition's hash, or write the missing hash."""
     from hpcbench.cli import data
-    from hpcbench.cli.output import transfer_bar
     from hpcbench.data.progress import Moved
     from hpcbench.data.tree import Tree, content_hash, folder_files
-    from hpcbench.experiment.layout import home
     from hpcbench.registry.paths import with_absolute_paths
     from hpcbench.schema.model import Model
     from hpcbench.submit.local_data import open_cache
@@ -366,7 +359,6 @@ def _write_locked(
 ) -> None:
     """Write a lock into the definition's own file, or into the user's copy of a shipped definition."""
     from hpcbench.files.atomic import write_atomic
-    from hpcbench.registry.catalog import share_dir, user_dir
 
     shipped = share_dir() / "registries" in source.path.resolve().parents
     if shipped and "://" not in str(source.data.get("source", "://")):

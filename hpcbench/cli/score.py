@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.cli.output import console, print_json, say, table
-from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
 from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.layout import RESCORED, Experiment, Rescored, find, home
 from hpcbench.experiment.outcome import not_whole
@@ -23,7 +23,7 @@ from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.schema.metric import Metric
 from hpcbench.schema.ml_task import MLTask
-from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -496,7 +496,6 @@ def _with_figures(experiment: Experiment, scored: list[Scored]) -> list[Scored]:
 
 def _check_columns(subject: Subject) -> None:
     """Refuse a column that none of the first samples has."""
-    from hpcbench.errors import unknown
 
     if not subject.more_columns:
         return
@@ -576,7 +575,6 @@ def _images_of_file(
         return run_task, ()
     from hpcbench.evaluation.image_scoring import scorers_of
     from hpcbench.registry.resolve import load_for_scores
-    from hpcbench.schema.plan import ResolvedPlan
     from hpcbench.schema.site import Site
     from hpcbench.submit.scoring_images import ready
 
