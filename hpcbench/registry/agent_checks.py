@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from hpcbench import secret
 from hpcbench.errors import UserError
 from hpcbench.installed import install_hint
 from hpcbench.registry.model_checks import ModelChecks
@@ -105,13 +104,7 @@ class AgentChecks:
                     source, (*at, "packages", number), problem.message,
                     "write NAME==VERSION, as pip does",
                 )  # fmt: skip
-        for name, value in server.env.items():
-            self.found.references(value, source, (*at, "env", name))
-            if secret.written_out(name, value):
-                self.found.say(
-                    source, (*at, "env", name), f"{name} contains a secret in plain text",
-                    f"write ${{env:{name}}} and export it, or ${{file:PATH}}",
-                )  # fmt: skip
+        self.found.secrets(server.env, source, (*at, "env"))
 
 
 def _listed(agent: Agent) -> Iterator[tuple[Loc, str | ToolEntry]]:

@@ -500,21 +500,20 @@ class Checks:
         """Names in `tasks` of a model."""
         for name, own in model.tasks.items():
             loc: Loc = ("tasks", name)
-            if not self.catalog.files("ml_tasks", name):
-                self.found.say(
-                    source, loc, unknown("ML task", name, self.catalog.names("ml_tasks"))
-                )
+            self._known("ML task", "ml_tasks", name, source, loc)
             if own.parser is not None:
                 self.plugins.plugin("parsers", own.parser, source, (*loc, "parser"))
-            if own.prompt is not None and not self.catalog.files("prompts", own.prompt):
-                what = unknown("prompt", own.prompt, self.catalog.names("prompts"))
-                self.found.say(source, (*loc, "prompt"), what)
+            if own.prompt is not None:
+                self._known("prompt", "prompts", own.prompt, source, (*loc, "prompt"))
+
+    def _known(self, word: str, kind: str, name: str, source: Source, loc: Loc) -> None:
+        """Check that a definition exists."""
+        if not self.catalog.files(kind, name):
+            self.found.say(source, loc, unknown(word, name, self.catalog.names(kind)))
 
     def _ml_task(self, ml_task: MLTask, source: Source) -> None:
         for index, name in enumerate(ml_task.metrics):
-            if not self.catalog.files("metrics", name):
-                what = unknown("metric", name, self.catalog.names("metrics"))
-                self.found.say(source, ("metrics", index), what)
+            self._known("metric", "metrics", name, source, ("metrics", index))
         for index, name in enumerate(ml_task.engines):
             if not self.plugins.known("engines", name):
                 what = unknown(plugins.called("engines"), name, plugins.available("engines"))
@@ -529,14 +528,10 @@ class Checks:
         prompts: dict[Loc, Any] = {("prompt",): ml_task.prompt}
         prompts |= {("prompts", language): name for language, name in ml_task.prompts.items()}
         for loc, prompt in prompts.items():
-            if isinstance(prompt, str) and not self.catalog.files("prompts", prompt):
-                self.found.say(
-                    source, loc, unknown("prompt", prompt, self.catalog.names("prompts"))
-                )
+            if isinstance(prompt, str):
+                self._known("prompt", "prompts", prompt, source, loc)
         for index, name in enumerate(ml_task.reports):
-            if not self.catalog.files("reports", name):
-                what = unknown("report", name, self.catalog.names("reports"))
-                self.found.say(source, ("reports", index), what)
+            self._known("report", "reports", name, source, ("reports", index))
         self._answer_schema(ml_task, source)
 
     def _answer_schema(self, ml_task: MLTask, source: Source) -> None:

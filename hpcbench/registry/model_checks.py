@@ -36,13 +36,7 @@ class ModelChecks:
 
     def model(self, model: Model, source: Source, loc: Loc) -> None:
         """A model's definition, or a definition with a run task's changes."""
-        for name, value in model.env.items():
-            self.found.references(value, source, (*loc, "env", name))
-            if secret.written_out(name, value):
-                self.found.say(
-                    source, (*loc, "env", name), f"{name} contains a secret in plain text",
-                    f"write ${{env:{name}}} and export it, or ${{file:PATH}}",
-                )  # fmt: skip
+        self.found.secrets(model.env, source, (*loc, "env"))
         needed: dict[Loc, str] = {("needs", number): one for number, one in enumerate(model.needs)}
         needed |= {("served_by", engine): one for engine, one in model.served_by.items()}
         for place, line in needed.items():
@@ -193,13 +187,7 @@ class ModelChecks:
         package = None if known else definition.package
         plugin = self.plugins.plugin("storage", scheme, source, (*loc, "source"), package)
         self.plugins.options(plugin, definition.storage, source, (*loc, "storage"))
-        self.found.references(definition.storage, source, (*loc, "storage"))
-        for name, value in definition.storage.items():
-            if isinstance(value, str) and secret.written_out(name, value):
-                self.found.say(
-                    source, (*loc, "storage", name), f"{name} contains a secret in plain text",
-                    "write ${env:NAME} and export it, or ${file:PATH}",
-                )  # fmt: skip
+        self.found.secrets(definition.storage, source, (*loc, "storage"), shown="NAME")
 
 
 def _named(options: Mapping[str, Any], message: str) -> tuple[str, ...]:

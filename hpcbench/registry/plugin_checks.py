@@ -61,6 +61,24 @@ class Findings:
             for key, inner in value.items():
                 self.references(inner, source, (*loc, key))
 
+    def secrets(
+        self, values: Mapping[str, Any], source: Source, loc: Loc, shown: str | None = None
+    ) -> None:
+        """Check that secrets among values by name are available here, and not in plain text.
+
+        Args:
+            values: name → value.
+            source: the definition's file.
+            loc: place of the values.
+            shown: name of a variable in the remedy; None: that of the value.
+        """
+        for name, value in values.items():
+            self.references(value, source, (*loc, name))
+            if isinstance(value, str) and secret.written_out(name, value):
+                what = f"{name} contains a secret in plain text"
+                remedy = f"write ${{env:{shown or name}}} and export it, or ${{file:PATH}}"
+                self.say(source, (*loc, name), what, remedy)
+
 
 class PluginChecks:
     """Finds plugins and packages; each package is checked once."""

@@ -285,19 +285,11 @@ def _split(model: Model, gpus: int) -> Iterator[Finding]:
 
 def _parallel(model: Model, gpus: int) -> Iterator[Finding]:
     """Parallel sizes in the engine's options against its number of GPUs."""
-    options = {name.replace("-", "_"): name for name in model.engine_options}
-    if model.nodes > 1 or model.parallel is not None:
+    sizes = {field: value for field, _, value in _sizes(model)}
+    if model.nodes > 1 or model.parallel is not None or not gpus or not sizes:
         return
-    sizes: dict[str, int] = {}
-    for names in (TENSOR, PIPELINE, DATA):
-        for written in (options[name] for name in names if name in options):
-            value = model.engine_options[written]
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                sizes[names[0]] = value
-    if not gpus or not sizes:
-        return
-    tensor = sizes.get(TENSOR[0], gpus if DATA[0] not in sizes else 1)
-    pipeline, data = sizes.get(PIPELINE[0], 1), sizes.get(DATA[0], 1)
+    tensor = sizes.get("tensor", gpus if "data" not in sizes else 1)
+    pipeline, data = sizes.get("pipeline", 1), sizes.get("data", 1)
     for shape in shapes(model, gpus, None, None):
         if shape.gpus in (tensor * pipeline, tensor * pipeline * data):
             continue
