@@ -232,23 +232,15 @@ def _options(kind: Any) -> Iterator[dict[str, Any]]:
 
 
 def _field_texts(kind: type) -> dict[str, str]:
-    """Attribute docstrings of a class, which only its source has."""
+    from hpcbench.schema.describe import docs_below
+
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     except (OSError, TypeError, SyntaxError):  # built in, or without source
         return {}
-    found: dict[str, str] = {}
-    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-    for before, after in zip(body, body[1:], strict=False):
-        if (
-            isinstance(before, ast.AnnAssign)
-            and isinstance(before.target, ast.Name)
-            and isinstance(after, ast.Expr)
-            and isinstance(after.value, ast.Constant)
-            and isinstance(after.value.value, str)
-        ):
-            found[before.target.id] = inspect.cleandoc(after.value.value)
-    return found
+    (node,) = tree.body
+    found = docs_below(node) if isinstance(node, ast.ClassDef) else {}
+    return {name: inspect.cleandoc(text) for name, text in found.items()}
 
 
 def _given(options: Sequence[str]) -> dict[str, Any]:

@@ -452,17 +452,11 @@ def json_schema() -> Mapping[str, Any]:
 def _docs() -> dict[tuple[str, str], str]:
     """(class, key) → the text below it."""
     import hpcbench.reporting.report_tables as here
+    from hpcbench.schema.describe import docs_below
 
-    found: dict[tuple[str, str], str] = {}
-    for node in ast.parse(inspect.getsource(here)).body:
-        if not isinstance(node, ast.ClassDef):
-            continue
-        for one, text in zip(node.body, node.body[1:], strict=False):
-            if (
-                isinstance(one, ast.AnnAssign)
-                and isinstance(one.target, ast.Name)
-                and isinstance(text, ast.Expr)
-                and isinstance(text.value, ast.Constant)
-            ):
-                found[node.name, one.target.id] = " ".join(str(text.value.value).split())
-    return found
+    return {
+        (node.name, name): " ".join(text.split())
+        for node in ast.parse(inspect.getsource(here)).body
+        if isinstance(node, ast.ClassDef)
+        for name, text in docs_below(node).items()
+    }

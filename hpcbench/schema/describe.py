@@ -193,16 +193,20 @@ def field_docs(name: str) -> Mapping[str, str]:
     for base in trees[name].bases:
         if isinstance(base, ast.Name):
             found.update(field_docs(base.id))
-    body = trees[name].body
-    for field, text in zip(body, body[1:], strict=False):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(text, ast.Expr)
-            and isinstance(text.value, ast.Constant)
-        ):
-            found[field.target.id] = str(text.value.value)
-    return found
+    return found | docs_below(trees[name])
+
+
+def docs_below(node: ast.ClassDef) -> dict[str, str]:
+    """Field → the text below it, which only the source of a class has."""
+    return {
+        field.target.id: text.value.value
+        for field, text in zip(node.body, node.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
 
 
 @cache
