@@ -16,12 +16,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench import environments, secret
 from hpcbench.cli.output import say, transfer_bar
+from hpcbench.cli.parse import words_of
 from hpcbench.errors import EnvironmentFault, RunFailed, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.inference.client import Client, EngineGone, LoadFailed, load_body
@@ -39,6 +41,26 @@ from hpcbench.wrapper.served_models import Announcement
 
 if TYPE_CHECKING:
     from hpcbench.submit.serve_job import ServeJob
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A model that this process serves."""
+
+    arguments: argparse.Namespace
+    site: Site
+    model: Model
+    environment: Environment
+    folder: Path
+    """Private folder of the wrapper's files."""
+    key: str
+    """Which each request needs."""
+
+    @property
+    def log(self) -> Path:
+        """Output of the wrapper and the engine."""
+        return self.folder / "engine.log"
+
 
 DEFAULT_LIMIT = "01:00:00"
 """Time limit of a job."""
@@ -119,23 +141,13 @@ def _start(arguments: argparse.Namespace, site: Site) -> int:
         what = "a job of Slurm serves other hosts, to which gRPC would not be encrypted"
         raise UserError(what, remedy="add --tls-certificate and --tls-key")
     model, _ = _prepared(arguments, site)
-    given = Path(arguments.model)
-    words = [str(given.absolute()) if given.is_file() else arguments.model]
-    words += [word for one in arguments.registry for word in ("--registry", str(one.absolute()))]
-    words += ["--restarts", str(arguments.restarts)]
-    if arguments.port is not None:
-        words += ["--port", str(arguments.port)]
-    if arguments.grpc_port is not None:
-        words += ["--grpc-port", str(arguments.grpc_port)]
-    if arguments.port is not None or arguments.grpc_port is not None:
-        words += ["--host", arguments.host]
-    for option in ("tls_certificate", "tls_key"):
+    if (file := Path(arguments.model)).is_file():
+        arguments.model = str(file.absolute())
+    arguments.registry = [one.absolute() for one in arguments.registry]
+    for option in ("tls_certificate", "tls_key", "media_root"):
         if (file := getattr(arguments, option)) is not None:
-            words += [f"--{option.replace('_', '-')}", str(file.absolute())]
-    if arguments.web_socket:
-        words.append("--web-socket")
-    if arguments.media_root:
-        words += ["--media-root", str(arguments.media_root.absolute())]
+            setattr(arguments, option, file.absolute())
+    words = words_of(arguments, leave=("job", "time_limit"))
     job = serve_job.start(root, site, model, words, arguments.time_limit or DEFAULT_LIMIT)
     print(_how_to_end(job, serve_job.folder_of(root, job.id)), flush=True)
     return 0
@@ -192,14 +204,12 @@ def _serve(arguments: argparse.Namespace, site: Site) -> int:
     model, environment = _prepared(arguments, site)
     near = os.environ.get("SLURM_TMPDIR") or "/tmp"
     with tempfile.TemporaryDirectory(prefix="hpcbench-", dir=near) as name:
-        folder, key = Path(name), random.token_urlsafe(32)
+        key = random.token_urlsafe(32)
         announcement = Announcement(home(site), key, arguments.as_job)
+        it = _Served(arguments, site, model, environment, Path(name), key)
         try:
-            with _running(model, site, environment, folder, key, arguments) as process:
-                served = _served(
-                    model, environment, folder, key, process, arguments, announcement, until
-                )
-                asyncio.run(served)
+            with _running(it) as process:
+                asyncio.run(_until_end(it, process, announcement, until))
         finally:
             announcement.end()
     say("ended")
@@ -207,22 +217,15 @@ def _serve(arguments: argparse.Namespace, site: Site) -> int:
 
 
 @contextlib.contextmanager
-def _running(
-    model: Model,
-    site: Site,
-    environment: Environment,
-    folder: Path,
-    key: str,
-    arguments: argparse.Namespace,
-) -> Iterator[subprocess.Popen[bytes]]:
+def _running(it: _Served) -> Iterator[subprocess.Popen[bytes]]:
     """A wrapper as a child process, with its files in a private folder."""
-    log = folder / "engine.log"
-    for name, text in (("key", key), ("header", f"X-API-Key: {key}")):
+    arguments, folder = it.arguments, it.folder
+    for name, text in (("key", it.key), ("header", f"X-API-Key: {it.key}")):
         (folder / name).touch(0o600)
         (folder / name).write_text(f"{text}\n")
-    log.touch()
+    it.log.touch()
     argv = ["python", "-m", "hpcbench.wrapper", "--socket", str(folder / "socket")]
-    argv += ["--engine-dir", str(folder), "--log", str(log)]
+    argv += ["--engine-dir", str(folder), "--log", str(it.log)]
     if arguments.port is not None:
         argv += ["--port", str(arguments.port)]
     if arguments.grpc_port is not None:
@@ -233,21 +236,13 @@ def _running(
         argv += [option, str(file)]
     if arguments.web_socket:
         argv.append("--web-socket")
-    folders = (
-        model.source,
-        arguments.media_root.resolve() if arguments.media_root else None,
-        *tls,
-    )
-    seen = [str(one) for one in folders if one]
+    media = arguments.media_root.resolve() if arguments.media_root else None
+    seen = [str(one) for one in (it.model.source, media, *tls) if one]
+    binds = [str(folder), *(f"{one}:{one}:ro" for one in seen)]
     command = environments.wrap(
-        environment,
-        argv,
-        [str(folder), *(f"{one}:{one}:ro" for one in seen)],
-        {"HF_HUB_OFFLINE": "1"},
-        model.gpus,
-        site.container,
+        it.environment, argv, binds, {"HF_HUB_OFFLINE": "1"}, it.model.gpus, it.site.container
     )
-    with log.open("ab") as output:
+    with it.log.open("ab") as output:
         process = subprocess.Popen(
             command.argv,
             env={**os.environ, **command.env},
@@ -259,7 +254,7 @@ def _running(
     assert process.stdin is not None
     try:
         with contextlib.suppress(BrokenPipeError):  # it has ended: its wait reports that
-            process.stdin.write(f"{key}\n".encode())
+            process.stdin.write(f"{it.key}\n".encode())
             process.stdin.flush()
         yield process
     finally:
@@ -272,15 +267,8 @@ def _running(
             process.wait()
 
 
-async def _served(
-    model: Model,
-    environment: Environment,
-    folder: Path,
-    key: str,
-    process: subprocess.Popen[bytes],
-    arguments: argparse.Namespace,
-    announcement: Announcement,
-    until: float | None,
+async def _until_end(
+    it: _Served, process: subprocess.Popen[bytes], announcement: Announcement, until: float | None
 ) -> None:
     """Load the model, print how to send requests, reload after a crash; returns when it is to end.
 
@@ -294,10 +282,8 @@ async def _served(
         signals.append(signal.SIGHUP)
     for number in signals:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with Client(str(folder / "socket"), key, model.name) as client:
-        working = asyncio.ensure_future(
-            _keep(client, model, environment, process, folder, arguments, announcement, until)
-        )
+    async with Client(str(it.folder / "socket"), it.key, it.model.name) as client:
+        working = asyncio.ensure_future(_keep(it, client, process, announcement, until))
         stopping = asyncio.ensure_future(stop.wait())
         left = None if until is None else max(0.0, until - time.time())
         done, _ = await asyncio.wait(
@@ -312,27 +298,19 @@ async def _served(
 
 
 async def _keep(
+    it: _Served,
     client: Client,
-    model: Model,
-    environment: Environment,
     process: subprocess.Popen[bytes],
-    folder: Path,
-    arguments: argparse.Namespace,
     announcement: Announcement,
     until: float | None,
 ) -> None:
     """Keep the engine running: restart it after each crash, until it has crashed too often."""
-    await _up(client, process, folder / "engine.log", environment.start_seconds)
-    root = arguments.media_root
-    body = load_body(
-        model,
-        model.env,
-        media_root=str(root.resolve()) if root else None,
-        cpus=len(os.sched_getaffinity(0)),
-    )
+    await _up(client, process, it.log, it.environment.start_seconds)
+    model, root, cpus = it.model, it.arguments.media_root, len(os.sched_getaffinity(0))
+    body = load_body(model, model.env, media_root=str(root.resolve()) if root else None, cpus=cpus)
     deaths = 0
     while True:
-        say(f"loading {model.name} with {model.engine}; log: {folder / 'engine.log'}")
+        say(f"loading {model.name} with {model.engine}; log: {it.log}")
         try:
             ready = await client.load(body, model.load_timeout + 30, on_progress=_teller())
         except LoadFailed as failed:
@@ -341,22 +319,20 @@ async def _keep(
             raise fault(said) from None
         say(f"ready after {ready['seconds']:g} s")
         if deaths == 0:
-            address = _address(arguments, folder / "engine.log")
+            address, socket_file = _address(it), str(it.folder / "socket")
             announcement.made(
-                until, model=model.name, engine=model.engine, socket=str(folder / "socket"),
-                address=address,
-            )  # fmt: skip
-            more = _other_ways(arguments, folder, address)
-            print(more + _how_to_ask(folder, model.name, address), flush=True)
+                until, model=model.name, engine=model.engine, socket=socket_file, address=address
+            )
+            print(_other_ways(it, address) + _how_to_ask(it, address), flush=True)
         while (status := await client.status())["state"] == "ready":
             announcement.beat()
             await asyncio.sleep(LOOK_SECONDS)
         error = status["error"] or {}
         deaths += 1
-        if deaths > arguments.restarts:
+        if deaths > it.arguments.restarts:
             said = f"the engine died {deaths} times: {status['reason']}"
             raise RunFailed(_explained(said, error.get("tail", ()), error.get("cause")))
-        say(f"{status['reason']}; restarting the engine ({deaths} of {arguments.restarts})")
+        say(f"{status['reason']}; restarting the engine ({deaths} of {it.arguments.restarts})")
 
 
 async def _up(
@@ -399,14 +375,13 @@ def _host_for_others() -> str:
     return "0.0.0.0"  # noqa: S104 - every request needs the key
 
 
-def _address(arguments: argparse.Namespace, log: Path) -> str:
+def _address(it: _Served) -> str:
     """Its address for other programs; empty: it has no port."""
-    if arguments.port is None:
+    if (port := it.arguments.port) is None:
         return ""
-    port = arguments.port
     if port == 0:  # the wrapper's first lines name the one that it took
-        port = int(re.findall(r"serving on http://\S*:(\d+)$", log.read_text(), re.MULTILINE)[0])
-    return f"http://{_shown(arguments.host)}:{port}"
+        port = int(re.findall(r"serving on http://\S*:(\d+)$", it.log.read_text(), re.MULTILINE)[0])
+    return f"http://{_shown(it.arguments.host)}:{port}"
 
 
 def _shown(host: str) -> str:
@@ -415,24 +390,23 @@ def _shown(host: str) -> str:
     return f"[{name}]" if ":" in name else name
 
 
-def _other_ways(arguments: argparse.Namespace, folder: Path, address: str) -> str:
+def _other_ways(it: _Served, address: str) -> str:
     """A line for each way to send requests beside HTTP."""
     lines = ""
-    if arguments.grpc_port is not None:
-        said = (folder / "engine.log").read_text()
+    if it.arguments.grpc_port is not None:
+        said = it.log.read_text()
         ((tls, port),) = re.findall(r"serving gRPC( with TLS)? on \S*:(\d+)$", said, re.MULTILINE)
-        lines += f"gRPC: unix:{folder / 'grpc'}, and{tls} {_shown(arguments.host)}:{port}\n"
-    if arguments.web_socket:
-        lines += (
-            f"WebSocket: {address.replace('http://', 'ws://')}/v1/stream\n"
-            if address
-            else ("WebSocket: /v1/stream of the socket\n")
-        )
+        host = _shown(it.arguments.host)
+        lines += f"gRPC: unix:{it.folder / 'grpc'}, and{tls} {host}:{port}\n"
+    if it.arguments.web_socket:
+        where = f"{address.replace('http://', 'ws://')}/v1/stream"
+        lines += f"WebSocket: {where if address else '/v1/stream of the socket'}\n"
     return lines
 
 
-def _how_to_ask(folder: Path, name: str, address: str) -> str:
+def _how_to_ask(it: _Served, address: str) -> str:
     """Address and an example call; curl reads the key from a file, so that no argument contains it."""
+    folder, name = it.folder, it.model.name
     where, over = "localhost", f" --unix-socket {folder / 'socket'}"
     sdk = ""
     if address:
