@@ -18,7 +18,7 @@ from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.reused import Reused, reused_of
 from hpcbench.experiment.view.as_written import verdict_data
-from hpcbench.experiment.view.metrics_json import Metrics, Scores, metrics_of
+from hpcbench.experiment.view.metrics_json import Metrics, Scores, metrics_of, variants
 from hpcbench.experiment.view.performance_json import Performance, performance_of
 from hpcbench.experiment.view.scores import Place
 from hpcbench.experiment.view.usage import written_usage
@@ -207,8 +207,12 @@ def _matrix(
     up = known[0].higher_is_better
     columns = list(dict.fromkeys(_column(run_tasks[name]) for name in having))
     rows: dict[tuple[str, str], list[Cell | None]] = {}
-    for name, variant in zip(having, _variants(run_tasks, having), strict=True):
-        table = run_tasks[name]
+    shown = [run_tasks[name] for name in having]
+    places = [
+        ((one.model, *_column(one)), one.prompt, name)
+        for one, name in zip(shown, having, strict=True)
+    ]
+    for name, table, variant in zip(having, shown, variants(places), strict=True):
         row = rows.setdefault((table.model, variant), [None] * len(columns))
         row[columns.index(_column(table))] = _cell(name, table, metric)
     for number in range(len(columns)):
@@ -230,22 +234,6 @@ def _unit(table: Scores, metric: str) -> str:
 
 def _column(table: Scores) -> tuple[str, str | None]:
     return table.dataset, table.split
-
-
-def _variants(run_tasks: Mapping[str, Scores], names: Sequence[str]) -> list[str]:
-    """Label of run tasks with one model and dataset: empty, the prompt, or the run task's name."""
-    prompts: dict[tuple[str | None, ...], list[str]] = {}
-    for name in names:
-        prompts.setdefault(_place(run_tasks[name]), []).append(run_tasks[name].prompt)
-    variants = []
-    for name in names:
-        same, own = prompts[_place(run_tasks[name])], run_tasks[name].prompt
-        variants.append("" if len(same) == 1 else own if same.count(own) == 1 else name)
-    return variants
-
-
-def _place(table: Scores) -> tuple[str | None, ...]:
-    return table.model, *_column(table)
 
 
 def _cell(name: str, table: Scores, metric: str) -> Cell:

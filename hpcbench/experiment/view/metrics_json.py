@@ -9,7 +9,7 @@ version of hpcbench.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from pydantic import model_validator
@@ -26,6 +26,21 @@ METRICS_VERSION = 2
 def standing(calibration: str) -> str:
     """The word beside a value of a judge in this state; reports also have the corrected one."""
     return {"calibrated": "naive"}.get(calibration, calibration)
+
+
+def variants(rows: Sequence[tuple[Hashable, str, str]]) -> list[str]:
+    """Label of each run task among those of one model and dataset: empty, the prompt, or its name.
+
+    Args:
+        rows: of each run task its model and dataset, its prompt, and its name.
+    """
+    prompts: dict[Hashable, list[str]] = {}
+    for place, prompt, _ in rows:
+        prompts.setdefault(place, []).append(prompt)
+    return [
+        "" if len(prompts[place]) == 1 else prompt if prompts[place].count(prompt) == 1 else name
+        for place, prompt, name in rows
+    ]
 
 
 class MetricValue(Part):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hpcbench.experiment.view.metrics_json import variants
 from hpcbench.portal.models.experiments import Matrix, MatrixCell, MatrixRow, RunTaskRow, Score
 
 MOST = 2_000
@@ -29,7 +30,8 @@ def _matrix(ml_task: str, rows: Sequence[RunTaskRow]) -> Matrix:
     scores = {row.name: _score(row, metric) for row in rows}
     best = _best(rows, scores, up=first.higher_is_better if first else True)
     found: dict[tuple[str, str], list[MatrixCell | None]] = {}
-    for row, variant in zip(rows, _variants(rows), strict=True):
+    labels = variants([((row.model, row.dataset), row.prompt, row.name) for row in rows])
+    for row, variant in zip(rows, labels, strict=True):
         score = scores[row.name]
         cells = found.setdefault((row.model, variant), [None] * len(columns))
         cells[columns[row.dataset]] = MatrixCell(
@@ -70,17 +72,3 @@ def _best(
             values.setdefault(row.dataset, []).append(score.value)
     pick = max if up else min
     return {dataset: pick(some) for dataset, some in values.items() if len(some) > 1}
-
-
-def _variants(rows: Sequence[RunTaskRow]) -> list[str]:
-    """Label of each row among rows of one model and dataset: empty, the prompt, or the run task's name."""
-    prompts: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        prompts.setdefault((row.model, row.dataset), []).append(row.prompt)
-    variants = []
-    for row in rows:
-        same = prompts[row.model, row.dataset]
-        variants.append(
-            "" if len(same) == 1 else row.prompt if same.count(row.prompt) == 1 else row.name
-        )
-    return variants

@@ -22,7 +22,7 @@ from hpcbench.reporting.blocks import (
 )
 from hpcbench.reporting.formats import Format
 from hpcbench.reporting.printed_tables import speed_rows
-from hpcbench.reporting.sections.shared import performance_in
+from hpcbench.reporting.sections.shared import dataset_of, performance_in
 
 HEAD = r"""% Written by hpcbench; \input it into a document that loads booktabs, or compile it as it is.
 % Names in Cyrillic need the font encoding T2A there; names in other alphabets need LuaLaTeX or XeLaTeX.
@@ -92,7 +92,7 @@ class Latex(Format):
         return {"report.tex": HEAD.replace("%FONTS%", fonts) + text}
 
     def _matrix(self, one: Mapping[str, Any]) -> str:
-        heads = ["model", *(_dataset(column) for column in one["columns"])]
+        heads = ["model", *(dataset_of(column) for column in one["columns"])]
         rows = []
         for row in one["rows"]:
             name = f"{row['model']} ({row['variant']})" if row["variant"] else row["model"]
@@ -177,10 +177,6 @@ def escaped(text: str) -> str:
 
 def _comment(text: str) -> str:
     return re.sub(r"[^\w.@:-]", " ", text)
-
-
-def _dataset(column: Mapping[str, Any]) -> str:
-    return f"{column['dataset']}, {column['split']}" if column["split"] else column["dataset"]
 
 
 def _speed(performance: Performance) -> Iterator[str]:
