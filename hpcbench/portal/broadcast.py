@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from hpcbench.portal.models.live import News, Polled, Reset
 
@@ -82,9 +83,16 @@ class Hub:
                 self._waiting.pop(event, None)
         return self.since(after)
 
-    def reading(self) -> _Reading:
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
         """A context that counts as one reader."""
-        return _Reading(self)
+        with self._lock:
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._readers -= 1
 
     def polled(self) -> None:
         """Note a poll: its reader counts as connected for `POLL_COUNTS_SECONDS`."""
@@ -110,16 +118,3 @@ class Hub:
         for event, loop in self._waiting.items():
             if not loop.is_closed():
                 loop.call_soon_threadsafe(event.set)
-
-
-class _Reading:
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-
-    def __enter__(self) -> None:
-        with self._hub._lock:
-            self._hub._readers += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._hub._lock:
-            self._hub._readers -= 1

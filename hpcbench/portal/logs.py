@@ -7,13 +7,14 @@ looks like a secret.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -148,30 +149,25 @@ def _source(folder: str, name: str, log: Log, owned: set[str]) -> LogSource:
     )
 
 
-class opened:  # noqa: N801 - used as a function
-    """A log below its experiment, opened without following a link. Use as a context manager.
+@contextlib.contextmanager
+def opened(experiment: Experiment, identity: str) -> Iterator[Log]:
+    """A log below its experiment, opened without following a link.
 
     Raises:
         FileNotFoundError: no log has this id.
         OSError: the log cannot be read.
     """
 
-    def __init__(self, experiment: Experiment, identity: str) -> None:
-        folder, _, name = identity.partition(".")
-        if folder not in _FOLDERS or not _NAME.fullmatch(name):
-            raise FileNotFoundError("there is no log with this id")
-        self._descriptor = open_beneath(experiment.path, folder, name)
-
-    def __enter__(self) -> Log:
-        stat = os.fstat(self._descriptor)
-
-        def read(count: int, at: int) -> bytes:
-            return os.pread(self._descriptor, count, at)
-
-        return Log(read, stat.st_size, stat.st_mtime, (stat.st_dev, stat.st_ino))
-
-    def __exit__(self, *exc_info: object) -> None:
-        os.close(self._descriptor)
+    folder, _, name = identity.partition(".")
+    if folder not in _FOLDERS or not _NAME.fullmatch(name):
+        raise FileNotFoundError("there is no log with this id")
+    descriptor = open_beneath(experiment.path, folder, name)
+    try:
+        stat = os.fstat(descriptor)
+        read = partial(os.pread, descriptor)
+        yield Log(read, stat.st_size, stat.st_mtime, (stat.st_dev, stat.st_ino))
+    finally:
+        os.close(descriptor)
 
 
 # --- pieces -------------------------------------------------------------------------------------------
