@@ -97,9 +97,12 @@ class UserError(HpcbenchError):
 
     exit_code = 2
 
-    def __init__(self, *problems: Problem | str, remedy: str | None = None) -> None:
+    def __init__(
+        self, *problems: Problem | str, file: object = None, remedy: str | None = None
+    ) -> None:
+        place = None if file is None else str(file)
         self.problems = tuple(
-            problem if isinstance(problem, Problem) else Problem(problem, remedy=remedy)
+            problem if isinstance(problem, Problem) else Problem(problem, place, remedy=remedy)
             for problem in problems
         )
         super().__init__("\n".join(_lines(self.problems)))

@@ -15,7 +15,7 @@ from hpcbench.cli.output import console, finish, print_json, say, table
 from hpcbench.cli.plan_names import named_plan, plan_called
 from hpcbench.cli.submit import prepared_once
 from hpcbench.data.progress import size_text
-from hpcbench.errors import Problem, RunFailed, UserError, unknown
+from hpcbench.errors import RunFailed, UserError, unknown
 from hpcbench.experiment.interim import (
     FIRST,
     LOOKS,
@@ -83,11 +83,9 @@ def _is_plan(arguments: argparse.Namespace) -> bool:
         )
     if given and not plan:
         raise UserError(
-            Problem(
-                "no such plan; --a, --b and a second plan need one",
-                arguments.what,
-                remedy="name the plan's YAML file",
-            )
+            "no such plan; --a, --b and a second plan need one",
+            file=arguments.what,
+            remedy="name the plan's YAML file",
         )
     return plan
 

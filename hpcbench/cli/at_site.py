@@ -19,7 +19,7 @@ import hpcbench
 from hpcbench.cli.output import print_json, say, transfer_bar
 from hpcbench.cli.parse import words_of
 from hpcbench.data.progress import Progress, size_text
-from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError
+from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.files.atomic import write_atomic
 from hpcbench.registry.catalog import Catalog, run_mode, user_dir
@@ -268,9 +268,7 @@ def init(arguments: argparse.Namespace) -> int:
         raise UserError(what, remedy="--site NAME --ssh HOST")
     path = user_dir() / "sites" / f"{name}.yaml"
     if path.exists() and not arguments.force and not arguments.dry_run:
-        raise UserError(
-            Problem("this site profile exists already", str(path), remedy="--force replaces it")
-        )
+        raise UserError("this site profile exists already", file=path, remedy="--force replaces it")
     given = Host.read(arguments.ssh)
     written = {"host": given.name, "user": given.user, "port": given.port}
     ssh = {key: value for key, value in written.items() if value is not None}

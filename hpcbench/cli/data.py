@@ -12,6 +12,7 @@ from typing import Any
 
 from hpcbench.cli.output import (
     console,
+    day,
     print_json,
     say,
     table,
@@ -34,42 +35,29 @@ from hpcbench.submit.local_data import open_cache
 
 def list_versions(arguments: argparse.Namespace) -> int:
     """`hpcbench data list`, `hpcbench models list`."""
-    rows = []
-    for version in _sync(arguments).versions():
-        rows.append(
-            {
-                "key": version.folder.name,
-                "source": version.url,
-                "files": version.count,
-                "bytes": version.bytes,
-                "packed": version.pack_mtime_ns is not None,
-                "used": time.strftime("%Y-%m-%d %H:%M", time.localtime(version.used)),
-                "content": version.content,
-                "path": str(version.files),
-            }
-        )
+    versions = list(_sync(arguments).versions())
     if arguments.json:
-        print_json(rows)
+        print_json([_row(version) for version in versions])
         return 0
-    if not rows:
+    if not versions:
         say(f"{_sync(arguments).folder} is empty")
         return 0
     shown = table("key", "source", "files", "size", "last used", right=("files", "size"))
-    for row in rows:
-        packed = " packed" if row["packed"] else ""
-        size = size_text(int(str(row["bytes"])))
-        shown.add_row(
-            str(row["key"])[:8],
-            str(row["source"]),
-            f"{row['files']}{packed}",
-            size,
-            str(row["used"]),
-        )
-    shown.add_row(
-        "", "", "", size_text(sum(int(str(row["bytes"])) for row in rows)), "", style="dim"
-    )
+    for one in versions:
+        row = _row(one)
+        files = f"{one.count}{' packed' if row['packed'] else ''}"
+        shown.add_row(row["key"][:8], one.url, files, size_text(one.bytes), row["used"])
+    shown.add_row("", "", "", size_text(sum(one.bytes for one in versions)), "", style="dim")
     console().print(shown)
     return 0
+
+
+def _row(version: Version) -> dict[str, Any]:
+    return {
+        "key": version.folder.name, "source": version.url, "files": version.count,
+        "bytes": version.bytes, "packed": version.pack_mtime_ns is not None,
+        "used": day(version.used), "content": version.content, "path": str(version.files),
+    }  # fmt: skip
 
 
 def sync(arguments: argparse.Namespace) -> int:

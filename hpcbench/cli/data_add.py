@@ -171,7 +171,7 @@ def _refuse_existing(definition: Path, plan: Path) -> None:
     for path, what in ((definition, "definition"), (plan, "plan")):
         if path.exists() or path.is_symlink():
             remedy = "--force replaces definition and plan; or choose another --name"
-            raise UserError(Problem(f"this {what} exists already", str(path), remedy=remedy))
+            raise UserError(f"this {what} exists already", file=path, remedy=remedy)
 
 
 def _place(arguments: argparse.Namespace, name: str, stack: contextlib.ExitStack) -> _Place:
@@ -195,14 +195,12 @@ def _local(
     arguments: argparse.Namespace, path: Path, name: str, stack: contextlib.ExitStack
 ) -> _Place:
     if not path.exists():
-        raise UserError(Problem("no such file or folder", str(path), remedy="check the path"))
+        raise UserError("no such file or folder", file=path, remedy="check the path")
     path = path.resolve()
     if path.is_dir():
         if path == Path(path.anchor):
             raise UserError(
-                Problem(
-                    "is the root of the file system", str(path), remedy="name a folder of pages"
-                )
+                "is the root of the file system", file=path, remedy="name a folder of pages"
             )
         return _Place(str(path), path)
     if path.suffix.lower() in TABLES:
@@ -210,7 +208,7 @@ def _local(
     if is_archive(path):
         return _unpacked(arguments, path, path.parent / stem_of(path), stack)
     what = "is not a folder, table or archive"
-    raise UserError(Problem(what, str(path), remedy="name the folder of the pages"))
+    raise UserError(what, file=path, remedy="name the folder of the pages")
 
 
 def _unpacked(
@@ -238,25 +236,21 @@ def _with_annotations(
         return _Place(place.source, place.folder, inside.relative_to(place.folder).as_posix())
     if not given.exists():
         what = f"no such file here or in {place.source}"
-        raise UserError(Problem(what, str(given), remedy="check the path"))
+        raise UserError(what, file=given, remedy="check the path")
     given = given.resolve()
     if not given.is_file():
-        raise UserError(
-            Problem("is not a file", str(given), remedy="name a table, such as answers.csv")
-        )
+        raise UserError("is not a file", file=given, remedy="name a table, such as answers.csv")
     if given.is_relative_to(place.folder):
         return _Place(place.source, place.folder, given.relative_to(place.folder).as_posix())
     if "://" in place.source:
         remedy = f"copy it to {place.source}, beside the pages"
-        raise UserError(Problem(f"is not in {place.source}", str(given), remedy=remedy))
+        raise UserError(f"is not in {place.source}", file=given, remedy=remedy)
     links = {PAGES: Path(place.source), given.name: given}
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     _make_links(folder, {**links, PAGES: place.folder})
     target = (arguments.out / "data" / _path(name)).resolve()
     if not arguments.dry_run and target.exists():
-        raise UserError(
-            Problem("this folder exists already", str(target), remedy="choose another --name")
-        )
+        raise UserError("this folder exists already", file=target, remedy="choose another --name")
     return _Place(str(target), folder, given.name, links)
 
 
@@ -304,13 +298,13 @@ def _no_table(place: _Place, table: Table | None, roles: Roles | None) -> UserEr
         except UserError as error:
             return error
         what = "contains no table, but an option names a column"
-        return UserError(Problem(what, place.source, remedy="name the table: --annotations FILE"))
+        return UserError(what, file=place.source, remedy="name the table: --annotations FILE")
     if roles is None:
         return why_no_table(place.folder, table)
     known = ", ".join(one.name for one in table.columns)
     sparse = "".join(f"; '{name}' is {why}" for name, why in roles.sparse.items())
     what = f"no column has the name or the values of an answer (columns: {known}{sparse})"
-    return UserError(Problem(what, str(place.folder / table.name), remedy="--answer COLUMN"))
+    return UserError(what, file=place.folder / table.name, remedy="--answer COLUMN")
 
 
 def _check_task(arguments: argparse.Namespace) -> None:
@@ -493,7 +487,7 @@ def _opened(
     first = str(broken[0].problem if broken else bad[0]).replace(f"{here.source}/", "")
     if len(broken) >= count:
         what = f"the pages of all {count} samples are unreadable; the first: {first}"
-        raise UserError(Problem(what, definition["source"], remedy="put readable pages there"))
+        raise UserError(what, file=definition["source"], remedy="put readable pages there")
     definition["on_bad"] = "skip"
     notes = []
     if broken:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from hpcbench.cli.output import console, print_json, say, table
+from hpcbench.cli.output import console, day, print_json, say, table
 from hpcbench.errors import UserError, unknown
 from hpcbench.experiment import baselines
 from hpcbench.experiment.layout import Experiment, find, find_scored, home
@@ -186,6 +185,6 @@ def _no_such(root: Path, name: str) -> UserError:
 def _print(found: Sequence[baselines.Baseline]) -> None:
     shown = table("name", "experiment", "since", "by", "note")
     for one in found:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.time))
+        when = day(one.time)
         shown.add_row(one.name, one.experiment or "– removed", when, one.by, one.note)
     console().print(shown)

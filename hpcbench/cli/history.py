@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbench.cli.output import console, print_json, say, table
+from hpcbench.cli.output import console, day, print_json, say, table
 from hpcbench.errors import UserError, unknown
 from hpcbench.experiment.layout import home
 from hpcbench.number_format import four_digits
@@ -108,7 +108,7 @@ def _print(found: Sequence[Trend]) -> None:
                 word = "[green]better[/]" if better else "[bold red]worse[/]"
                 seen = time.strftime("%Y-%m-%d", time.localtime(one.points[change.seen].time))
                 mark = f"◆ {word}: {_step(change)}, detected {seen}"
-            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(point.time))
+            when = day(point.time)
             shown.add_row(" ", when, point.experiment, four_digits(point.value), interval, mark)
         out.print(shown)
         out.print()

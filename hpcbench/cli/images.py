@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpcbench.cli.output import console, print_json, say, table, working
+from hpcbench.cli.output import console, day, print_json, say, table, working
 from hpcbench.data.progress import size_text
 from hpcbench.environments.images import (
     INSTALLER,
@@ -19,7 +19,7 @@ from hpcbench.environments.images import (
     save,
     unfinished,
 )
-from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
+from hpcbench.errors import EnvironmentFault, RunFailed, UserError
 from hpcbench.experiment.access import ensure_folder, use_umask
 from hpcbench.experiment.layout import home
 from hpcbench.files.lease import remove
@@ -69,7 +69,7 @@ def list_images(arguments: argparse.Namespace) -> int:
             image.record.reference if image.record else "?",
             ", ".join(_engines(image)) or "-",
             size_text(image.bytes),
-            _day(image.used),
+            day(image.used),
         )
     shown.add_row("", "", "", size_text(sum(image.bytes for image in images)), "", style="dim")
     console().print(shown)
@@ -84,12 +84,12 @@ def show(arguments: argparse.Namespace) -> int:
         print_json({**_to_json(image), "distributions": dict(probe.distributions) if probe else {}})
         return 0
     record, probe = image.record, image.probe
-    rows = {"file": str(image.path), "size": size_text(image.bytes), "last used": _day(image.used)}
+    rows = {"file": str(image.path), "size": size_text(image.bytes), "last used": day(image.used)}
     if record is not None:
         rows |= {
             "built from": f"{record.reference} ({record.transport})",
             "digest": record.digest,
-            "built": f"{_day(record.built)} in {record.seconds:.0f} s by {record.tool}",
+            "built": f"{day(record.built)} in {record.seconds:.0f} s by {record.tool}",
             "SHA-256": record.sha256,
         }
     if probe is not None:
@@ -204,7 +204,7 @@ def save_images(arguments: argparse.Namespace) -> int:
 def restore_images(arguments: argparse.Namespace) -> int:
     """`hpcbench images restore FILE`."""
     if not arguments.file.is_file():
-        raise UserError(Problem("no such file", str(arguments.file), remedy="check the path"))
+        raise UserError("no such file", file=arguments.file, remedy="check the path")
     _share(_site())
     with working(f"reading {arguments.file}"), _no_room(_cache()):
         found = restore(arguments.file, _cache())
@@ -299,17 +299,13 @@ def _to_json(image: BuiltImage) -> dict[str, object]:
         "name": image.name,
         "path": str(image.path),
         "bytes": image.bytes,
-        "used": _day(image.used),
+        "used": day(image.used),
         "reference": record.reference if record else None,
         "transport": record.transport if record else None,
         "digest": record.digest if record else None,
         "sha256": record.sha256 if record else None,
-        "built": _day(record.built) if record else None,
+        "built": day(record.built) if record else None,
         "seconds": record.seconds if record else None,
         "tool": record.tool if record else None,
         "probe": probe.details() if probe else None,
     }
-
-
-def _day(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.cli.output import Notes, print_json, say
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import UserError
 
 if TYPE_CHECKING:
     from hpcbench.registry.catalog import Catalog
@@ -32,7 +32,7 @@ def _v02(arguments: argparse.Namespace) -> int:
 
     folder: Path = arguments.file
     if not folder.is_dir():
-        raise UserError(Problem("no such folder", str(folder), remedy="name v0.2's registries"))
+        raise UserError("no such folder", file=folder, remedy="name v0.2's registries")
     if arguments.out is not None:
         what = "v02 changes the definitions where they are, since their paths are relative"
         raise UserError(what, remedy="leave --out out; --dry-run only shows the changes")
@@ -124,7 +124,7 @@ def _answers(arguments: argparse.Namespace, catalog: Catalog) -> AnsweredRow:
     path: Path = arguments.file
     if not arguments.dataset:
         what = "the file has answers, and names no dataset"
-        raise UserError(Problem(what, str(path), remedy="name theirs: --dataset NAME|FOLDER|FILE"))
+        raise UserError(what, file=path, remedy="name theirs: --dataset NAME|FOLDER|FILE")
     name = arguments.name or path.stem
     return AnsweredRow(
         name=name,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.cli.output import console, no_scores, print_json, say, table
-from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.errors import UserError, unknown
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.files.atomic import replacing
 from hpcbench.number_format import many, share, value_with_interval
@@ -143,7 +143,7 @@ def _one_of(experiment: Experiment, votes: Mapping[str, Any], name: str | None) 
         what = f"{experiment.id} has {many(len(votes), 'judge')}: {', '.join(votes)}"
         raise UserError(what, remedy="name one with --judge")
     if name not in votes:
-        raise UserError(Problem(unknown("judge", name, votes, of=experiment.id), "--judge"))
+        raise UserError(unknown("judge", name, votes, of=experiment.id), file="--judge")
     return name
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbench.cli.output import say
 from hpcbench.cli.submit import submit
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import UserError
 from hpcbench.registry.settings import typed
 from hpcbench.submit.local_data import localise, open_cache
 from hpcbench.submit.measure import measure
@@ -89,7 +89,7 @@ def _numbers(option: str, text: str | None, kind: Callable[[str], Any]) -> list[
         return [kind(part) for part in text.split(",")]
     except ValueError as error:
         what = f"'{text}' is not a list of numbers"
-        raise UserError(Problem(what, option, remedy=f"for example {option} 1,2,4")) from error
+        raise UserError(what, file=option, remedy=f"for example {option} 1,2,4") from error
 
 
 def _limits(text: str) -> dict[str, float]:
@@ -103,6 +103,6 @@ def _limits(text: str) -> dict[str, float]:
             number = 0.0
         if name not in LIMITS or number <= 0:
             remedy = "in milliseconds: --slo ttft=500,tpot=50,e2e=10000"
-            raise UserError(Problem(f"'{part}' is not a limit", "--slo", remedy=remedy))
+            raise UserError(f"'{part}' is not a limit", file="--slo", remedy=remedy)
         found[f"{name}_ms"] = number
     return found

@@ -134,7 +134,7 @@ def score(arguments: argparse.Namespace) -> int:
             print(f"{row.get('id', number)}\t{round(values[-1], ROUNDED)}")
     if not parts:
         first = f": {faults[0]['fault']}" if faults else ""
-        raise UserError(Problem(f"no row has a score{first}", str(arguments.file), remedy=_ROWS))
+        raise UserError(f"no row has a score{first}", file=arguments.file, remedy=_ROWS)
     if wrong := outside(metric, value := metric.aggregate(parts)):
         what = f"the value of '{arguments.name}' over all rows, {value:g}, is {wrong}"
         raise UserError(what, remedy="correct the metric or its `bounds`")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hpcbench.cli.output import say
 from hpcbench.cli.questions import at_terminal
 from hpcbench.cli.start import hint
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import UserError
 from hpcbench.registry.registry_dirs import share_dir
 from hpcbench.registry.starter import check_name
 from hpcbench.schema.names import id_of
@@ -72,11 +72,9 @@ def _named(name: str | None, out: Path | None) -> tuple[str | None, Path | None]
 
 def _refuse_existing(path: Path) -> None:
     if path.is_dir():
-        raise UserError(Problem("is a folder", str(path), remedy="name a file: --out FILE.yaml"))
+        raise UserError("is a folder", file=path, remedy="name a file: --out FILE.yaml")
     if os.path.lexists(path):
-        raise UserError(
-            Problem("this file exists already", str(path), remedy="choose another NAME")
-        )
+        raise UserError("this file exists already", file=path, remedy="choose another NAME")
 
 
 # --- output ---------------------------------------------------------------------------------------------

@@ -56,6 +56,11 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def day(seconds: float) -> str:
+    """A time, to the minute, for people here."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
 class Notes(list[str]):
     """Notes that a verb prints as they come, and gives again in its JSON."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
-from hpcbench.errors import Problem, UserError, nearest
+from hpcbench.errors import UserError, nearest
 from hpcbench.registry.catalog import FOLDERS, Catalog
 from hpcbench.schema.experiment_plan import ExperimentPlan
 
@@ -29,7 +29,7 @@ def plan_called(given: PathLike[str], registries: Sequence[Path]) -> Path:
         return found
     close = nearest(path.name, catalog.names(FOLDERS[ExperimentPlan]))
     remedy = f"did you mean '{close}'?" if close else "check the path, or add --registry DIR"
-    raise UserError(Problem("no such file, and no plan of this name", path.name, remedy=remedy))
+    raise UserError("no such file, and no plan of this name", file=path.name, remedy=remedy)
 
 
 def named_plan(given: str, registries: Sequence[Path]) -> Path | None:

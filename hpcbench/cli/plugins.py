@@ -71,9 +71,7 @@ def new(arguments: argparse.Namespace) -> int:
         raise UserError(what, remedy="use lower-case letters, digits and _, a letter first")
     folder = arguments.out or Path(f"hpcbench-{name.replace('_', '-')}")
     if folder.exists():
-        raise UserError(
-            Problem("exists already", str(folder), remedy="name another folder: --out FOLDER")
-        )
+        raise UserError("exists already", file=folder, remedy="name another folder: --out FOLDER")
     if plugins.ships(kind, name):
         what = f"hpcbench has a {plugins.called(kind)} '{name}' already"
         raise UserError(what, remedy="choose another name: two plugins of one name cannot be used")
@@ -96,7 +94,7 @@ def check(arguments: argparse.Namespace) -> int:
     if not (arguments.path / "pyproject.toml").is_file():
         what = "is not a package: it has no pyproject.toml"
         remedy = "`hpcbench plugins new KIND NAME` writes a package"
-        raise UserError(Problem(what, str(arguments.path), remedy=remedy))
+        raise UserError(what, file=arguments.path, remedy=remedy)
     source = LocalSource(type="local", path=str(arguments.path.resolve()), editable=False)
     cache = home(user_site() or Site(name="default")) / "cache"
     locked = lock(

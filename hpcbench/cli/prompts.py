@@ -139,16 +139,14 @@ def _of_plan(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
         wanted += [f"with model '{arguments.model}'"] if arguments.model else []
         what = " ".join([f"no run task has the name or the dataset '{asked}'", *wanted])
         known = ", ".join(one.name for one in plan.run_tasks[:10])
-        raise UserError(Problem(what, str(arguments.plan), remedy=f"its run tasks: {known}"))
+        raise UserError(what, file=arguments.plan, remedy=f"its run tasks: {known}")
     named = [one for one in found if one.name == asked]
     found = named or found
     if len({_asks(one) for one in found}) > 1:
         names = ", ".join(one.name for one in found[:10])
         what = f"several run tasks of '{asked}' send different prompts: {names}"
         raise UserError(
-            Problem(
-                what, str(arguments.plan), remedy="name one of them, or give --prompt or --model"
-            )
+            what, file=arguments.plan, remedy="name one of them, or give --prompt or --model"
         )
     return found[0], plan.site
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from hpcbench.cli.output import console, print_json, say, table, transfer_bar
-from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.errors import UserError, unknown
 from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import Catalog, share_dir, user_dir, user_site
 from hpcbench.registry.source import Loc, Source
@@ -367,9 +367,7 @@ def _write_locked(
         return
     path = user_dir() / kind / f"{definition.name}.yaml" if shipped else source.path
     if shipped and path.exists():
-        raise UserError(
-            Problem("your copy of this definition exists already", str(path), remedy="edit it")
-        )
+        raise UserError("your copy of this definition exists already", file=path, remedy="edit it")
     text = source.path.read_text(encoding="utf-8")
     if shipped:  # the editor's line is relative to the file's old folder
         text = "".join(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.cli.output import console, print_json, say, table
-from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
+from hpcbench.errors import EnvironmentFault, UserError, unknown
 from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.layout import RESCORED, Experiment, Rescored, find, home
 from hpcbench.experiment.outcome import not_whole
@@ -550,7 +550,7 @@ def _score_file(arguments: argparse.Namespace) -> int:
     if not arguments.dataset or not arguments.ml_task:
         remedy = "for example --dataset DATASET --ml-task vqa"
         what = "a file of answers needs --dataset and --ml-task"
-        raise UserError(Problem(what, arguments.target, remedy=remedy))
+        raise UserError(what, file=arguments.target, remedy=remedy)
     if arguments.save or arguments.dry_run:
         raise UserError("--save and --dry-run work with experiments only", remedy="leave them out")
     catalog = Catalog(arguments.registry)

@@ -70,9 +70,7 @@ def init(arguments: argparse.Namespace) -> int:
         return at_site.init(arguments)
     path = user_dir() / "sites" / "default.yaml"
     if path.exists() and not arguments.force and not arguments.dry_run:
-        raise UserError(
-            Problem("this site profile exists already", str(path), remedy="--force replaces it")
-        )
+        raise UserError("this site profile exists already", file=path, remedy="--force replaces it")
     settings = _settings(arguments.settings)
     local = any(one.path == ("executor",) and one.value == "local" for one in settings)
     shared = _shared_profile()
@@ -112,9 +110,7 @@ def _pipeline(arguments: argparse.Namespace) -> int:
         print(text, end="")
         return 0
     if path.exists() and not arguments.force:
-        raise UserError(
-            Problem("this pipeline exists already", str(path), remedy="--force replaces it")
-        )
+        raise UserError("this pipeline exists already", file=path, remedy="--force replaces it")
     write_atomic(path, text)
     if not installed.PUBLISHED:
         size = own_wheel(wheel.parent).stat().st_size / 1e6

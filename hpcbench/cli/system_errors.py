@@ -14,7 +14,6 @@ from hpcbench.errors import (
     REMEDIES,
     EnvironmentFault,
     HpcbenchError,
-    Problem,
     UserError,
     printable,
     unreached,
@@ -49,7 +48,7 @@ def explain(error: BaseException, words: Sequence[str] = ()) -> HpcbenchError | 
     where = os.fsdecode(path) if isinstance(path, str | bytes) else None
     what = error.strerror or type(error).__name__
     if where is not None and _is_named(where, words):
-        return UserError(Problem(what, where, remedy=remedy))
+        return UserError(what, file=where, remedy=remedy)
     place = f": {printable(where)}" if where is not None else ""
     return EnvironmentFault(f"{what}{place}", remedy=remedy)
 

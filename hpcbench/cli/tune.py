@@ -30,7 +30,7 @@ from hpcbench.comparison.tuning import (
     Settings,
     search,
 )
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import UserError
 from hpcbench.experiment.interim import looks_at
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import outcome
@@ -211,9 +211,7 @@ def _plan(arguments: argparse.Namespace, folder: Path) -> Path:
             raise UserError(what, remedy="--dataset NAME, or name a plan")
         return plan_called(path, arguments.registry)
     if path.suffix in (".yaml", ".yml"):
-        raise UserError(
-            Problem("--dataset belongs to a model's name", str(path), remedy="leave it out")
-        )
+        raise UserError("--dataset belongs to a model's name", file=path, remedy="leave it out")
     text = plan_text(
         "tune", ml_task=arguments.task, model=arguments.what, dataset=arguments.dataset
     )

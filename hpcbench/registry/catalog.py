@@ -111,9 +111,7 @@ class Catalog:
     ) -> None:
         for folder in registries:
             if not folder.is_dir():
-                raise UserError(
-                    Problem("no such folder", str(folder), remedy="check --registry DIR")
-                )
+                raise UserError("no such folder", file=folder, remedy="check --registry DIR")
         self.mode: RunMode = mode or run_mode()
         self.settings = settings
         self._texts = {path.resolve(): text for path, text in (texts or {}).items()}

@@ -74,7 +74,7 @@ def read_collection(path: Path) -> tuple[PromptEntry, ...]:
     if problems:
         raise UserError(*problems[:20])
     if not entries:
-        raise UserError(Problem("the file contains no prompt", str(path)))
+        raise UserError("the file contains no prompt", file=path)
     return tuple(entries)
 
 

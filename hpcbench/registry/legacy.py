@@ -416,7 +416,7 @@ def import_v01(
         UserError: every row that cannot be understood; `out` exists. Then nothing is written.
     """
     if data_dirs is not None and not data_dirs.is_dir():
-        raise UserError(Problem("no such folder", str(data_dirs), remedy="check --data-dirs"))
+        raise UserError("no such folder", file=data_dirs, remedy="check --data-dirs")
     base: dict[tuple[str, str], Mapping[str, str]] = {}
     problems = list[Problem]()
     models = _read(vlm_base, BASE_COLUMNS) if vlm_base is not None else []
@@ -473,7 +473,7 @@ def _read(path: Path, columns: tuple[str, ...]) -> list[_Row]:
         for line, cells in csv_rows(read_text(path), path)
     ]
     if not rows:
-        raise UserError(Problem("the file has no rows", str(path)))
+        raise UserError("the file has no rows", file=path)
     if missing := [name for name in columns if name not in rows[0].cells]:
         what = f"no column {', '.join(map(repr, missing))}"
         raise UserError(Problem(what, str(path), 1, 1, "separate columns by ;"))
@@ -525,6 +525,6 @@ def _write(out: Path, texts: Mapping[Path, str]) -> None:
             (beside / path).write_text(text, encoding="utf-8")
         beside.rename(out)
     except OSError as error:
-        raise UserError(Problem(f"cannot write this folder: {error.strerror}", str(out))) from error
+        raise UserError(f"cannot write this folder: {error.strerror}", file=out) from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -200,7 +200,7 @@ class Lookup:
             return self.catalog.get_with_source(model, given.removeprefix(f"{kind}/"))
         if not Path(given).is_file():
             raise UserError(
-                Problem("no such file", given, remedy=f"name a definition of {kind}/, or its file")
+                "no such file", file=given, remedy=f"name a definition of {kind}/, or its file"
             )
         return load_definition(model, Path(given))
 

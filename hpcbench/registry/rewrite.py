@@ -59,7 +59,7 @@ def rewritten(folder: Path) -> list[Rewritten]:
     files = [path for name in _KINDS for path in _yaml_below(folder / name)]
     if not files:
         what = f"the folder has no definitions: none of {', '.join(_KINDS)} has YAML files"
-        raise UserError(Problem(what, str(folder), remedy="name the folder above them"))
+        raise UserError(what, file=folder, remedy="name the folder above them")
     for path in files:
         if path.suffix != ".yaml":
             problems.append(other_ending(path))
@@ -116,8 +116,7 @@ def write(found: Sequence[Rewritten]) -> None:
                 with contextlib.suppress(OSError):  # other files are in it
                     one.path.parent.rmdir()
         except OSError as error:
-            what = f"cannot write this file: {error.strerror}"
-            raise UserError(Problem(what, str(one.target))) from error
+            raise UserError(f"cannot write this file: {error.strerror}", file=one.target) from error
 
 
 def read_exactly(path: Path) -> str:

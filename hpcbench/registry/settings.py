@@ -34,7 +34,7 @@ def read_value(option: str, text: str) -> Any:
         return parse(Path(option), f"value: {text}").data["value"]
     except UserError as error:
         message = error.problems[0].message
-        raise UserError(Problem(message, option, remedy="put the value in quotes")) from error
+        raise UserError(message, file=option, remedy="put the value in quotes") from error
 
 
 @dataclass(frozen=True, slots=True)

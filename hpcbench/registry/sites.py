@@ -98,9 +98,7 @@ def find_template(name: str) -> Path:
         path = Path(name)
         if path.is_file():
             return path
-        raise UserError(
-            Problem("no such file", name, remedy="check `template` of the site profile")
-        )
+        raise UserError("no such file", file=name, remedy="check `template` of the site profile")
     for folder in template_folders():
         if (folder / f"{name}.j2").is_file():
             return folder / f"{name}.j2"
