@@ -31,7 +31,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.experiment.view.performance_json import Speed
 from hpcbench.portal.context import Portal, once
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, bad_request, missing
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.models import comparisons
@@ -194,10 +194,8 @@ def _is_small(run: Run, *names: str) -> bool:
     return True
 
 
-@once
-def comparisons_of(portal: Portal) -> Comparisons:
-    """The portal's comparisons."""
-    return Comparisons()
+comparisons_of = once(lambda _: Comparisons())
+"""The portal's comparisons."""
 
 
 def read_runs(portal: Portal, names: Sequence[str]) -> tuple[Run, ...]:
@@ -207,22 +205,16 @@ def read_runs(portal: Portal, names: Sequence[str]) -> tuple[Run, ...]:
         PortalFault: a run does not exist or is named twice, or there are too many or too few names.
     """
     if not 2 <= len(names) <= MOST_RUNS:
-        raise PortalFault(
-            400,
-            "bad_request",
-            f"the request names {len(names)} runs",
-            f"name 2 to {MOST_RUNS} runs",
-        )
+        raise bad_request(f"the request names {len(names)} runs", f"name 2 to {MOST_RUNS} runs")
     found = []
     for name in names:
         identity, colon, run_task = name.partition(":")
         experiment = results_of(portal).experiment(portal, identity)
         if colon and run_task not in experiment.run_tasks:
-            what = f"{experiment.id} has no run task '{run_task[:100]}'"
-            raise PortalFault(404, "not_found", what)
+            raise missing(f"{experiment.id} has no run task '{run_task[:100]}'")
         found.append(Run(experiment, run_task if colon else None))
     if len({run.name for run in found}) < len(found):
-        raise PortalFault(400, "bad_request", "the request names a run twice", "name each run once")
+        raise bad_request("the request names a run twice", "name each run once")
     return tuple(found)
 
 
@@ -468,11 +460,9 @@ def _changes(asked: Asked) -> SampleChanges:
         )
     both = [name for name in samples.baseline.metrics if name in samples.candidate.metrics]
     if asked.metric and asked.metric not in both:
-        raise PortalFault(
-            404, "not_found", f"only one run has the metric '{asked.metric[:100]}', or none"
-        )
+        raise missing(f"only one run has the metric '{asked.metric[:100]}', or none")
     if not both:
-        raise PortalFault(404, "not_found", "the runs have no metric in common")
+        raise missing("the runs have no metric in common")
     return changes_of(samples, asked.metric or both[0])
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from fastapi import Depends, Request
 
 from hpcbench.experiment.layout import Experiment, experiments_dir
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import missing
 
 if TYPE_CHECKING:
     from hpcbench.portal.broadcast import Hub
@@ -114,4 +114,4 @@ def experiment_of(portal: Portal, identity: str) -> Experiment:
     folder = experiments_dir(portal.home)
     if is_here(folder, identity):
         return Experiment(folder / identity)
-    raise PortalFault(404, "not_found", f"no experiment '{identity[:200]}'")
+    raise missing(f"no experiment '{identity[:200]}'")

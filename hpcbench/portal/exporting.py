@@ -20,7 +20,7 @@ from hpcbench.comparison.flips import SampleChanges
 from hpcbench.experiment.view.scores import META
 from hpcbench.interchange.result_tables import Table
 from hpcbench.interchange.table_files import pieces, write
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import missing
 from hpcbench.portal.flip_pages import flip_rows
 from hpcbench.portal.index import ScoreKey
 from hpcbench.portal.models.base import Page
@@ -267,7 +267,7 @@ def comparison(result: Comparison) -> Table:
         for one in candidate.metrics
     ]  # fmt: skip
     if not rows:
-        raise PortalFault(404, "not_found", "the runs have nothing to compare")
+        raise missing("the runs have nothing to compare")
     schema = _schema(list(rows[0]), rows)
     return Table(schema, lambda: iter([_framed(rows, schema)]), len(rows))
 

@@ -20,3 +20,18 @@ class PortalFault(Exception):
         super().__init__(error)
         self.status, self.code, self.error, self.remedy = status, code, error, remedy
         self.progress = progress
+
+
+def missing(error: str, remedy: str = "") -> PortalFault:
+    """A fault: there is no such thing."""
+    return PortalFault(404, "not_found", error, remedy)
+
+
+def bad_request(error: str, remedy: str = "") -> PortalFault:
+    """A fault: the request itself is wrong."""
+    return PortalFault(400, "bad_request", error, remedy)
+
+
+def refused(error: str, remedy: str = "") -> PortalFault:
+    """A fault: the request is not permitted."""
+    return PortalFault(403, "refused", error, remedy)

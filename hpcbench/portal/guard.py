@@ -23,7 +23,7 @@ from hpcbench.portal import headers as rules
 from hpcbench.portal.access_tokens import Desk, Who
 from hpcbench.portal.audit_log import Journal, printable
 from hpcbench.portal.context import Portal
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, bad_request, refused
 from hpcbench.portal.models.base import Fault
 from hpcbench.portal.peer_accounts import Peer
 
@@ -200,9 +200,7 @@ class Guard:
             rules.check_site(found, here)
             form = asked.path.startswith(f"{PLAIN}/")
             if changing and not form and found.get("x-hpcbench") != "1":
-                raise PortalFault(
-                    403, "refused", "a change needs the header X-Hpcbench: 1", "add the header"
-                )
+                raise refused("a change needs the header X-Hpcbench: 1", "add the header")
             self._authenticate(asked, found, origin_of or str(asked.peer and asked.peer.uid))
             if scope["type"] == "websocket" and asked.who and asked.who.kind == "session":
                 rules.check_site(found, here, strict=True)
@@ -249,31 +247,22 @@ class Guard:
         """Refuse actions outside the client's scopes, and actions that the user's options do not allow."""
         path, changing = asked.path, asked.method in _CHANGING
         if who.kind == "plain" and not path.startswith(PLAIN):
-            raise PortalFault(403, "refused", "this sign-in is only for the pages under /plain")
+            raise refused("this sign-in is only for the pages under /plain")
         needed = "read"
         if changing and path.startswith((f"{API}/submissions", f"{API}/playground")):
             if not self._options.may_submit:
-                raise PortalFault(
-                    403,
-                    "refused",
-                    "this portal may not run commands",
-                    "start it with --allow-submit",
-                )
+                raise refused("this portal may not run commands", "start it with --allow-submit")
             needed = "submit"
         elif path.startswith((f"{API}/tokens", f"{API}/session/codes")):
             allowed = {"owner"} if path.startswith(f"{API}/session") else {"owner", "session"}
             if who.kind not in allowed:
-                raise PortalFault(
-                    403, "refused", "a token has no access to this", "sign in with a browser"
-                )
+                raise refused("a token has no access to this", "sign in with a browser")
         elif changing and path not in _UNCHANGED and not path.startswith((f"{API}/session", PLAIN)):
             if path.startswith(f"{API}/definitions") and not self._options.may_edit:
-                raise PortalFault(
-                    403, "refused", "this portal may not write files", "start it with --allow-edit"
-                )
+                raise refused("this portal may not write files", "start it with --allow-edit")
             needed = "plan-edit"
         if needed not in who.scopes:
-            raise PortalFault(403, "refused", f"the token lacks the scope `{needed}`")
+            raise refused(f"the token lacks the scope `{needed}`")
 
     async def _pass(self, asked: _Asked, receive: Receive, answer: _Answer) -> None:
         """Let the routes answer, within limits of size and time."""
@@ -421,7 +410,7 @@ def _largest(path: str) -> int:
 
 def _check_length(said: str, most: int) -> None:
     if not said.isdigit() or len(said) > 18:
-        raise PortalFault(400, "bad_request", "the Content-Length header is malformed")
+        raise bad_request("the Content-Length header is malformed")
     if int(said) > most:
         raise _too_large(most)
 

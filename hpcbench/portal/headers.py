@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from http.cookies import CookieError, SimpleCookie
 
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, bad_request, refused
 
 Pairs = Iterable[tuple[bytes, bytes]]
 """Headers from ASGI: names in lower case."""
@@ -64,7 +64,7 @@ def read(pairs: Pairs) -> dict[str, str]:
         raise PortalFault(431, "bad_request", "the request has too many or too long headers")
     twice = sorted(key for key in ONCE if seen[key] > 1)
     if twice:
-        raise PortalFault(400, "bad_request", f"the request has the header {twice[0]} twice")
+        raise bad_request(f"the request has the header {twice[0]} twice")
     return found
 
 
@@ -81,7 +81,7 @@ def check_host(host: str | None, further: frozenset[str]) -> None:
     name = (host or "").lower()
     parts = _HOST.fullmatch(name)
     if parts is None:
-        raise PortalFault(400, "bad_request", "the Host header is missing or malformed")
+        raise bad_request("the Host header is missing or malformed")
     bare = parts[1].rstrip(".")
     if bare in {"localhost", "127.0.0.1", "[::1]"} or bare.endswith(".localhost"):
         return
@@ -107,17 +107,17 @@ def check_site(headers: Mapping[str, str], here: frozenset[str], *, strict: bool
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in {"same-origin", "none"}:
-        raise PortalFault(403, "refused", "the request comes from a page of another site")
+        raise refused("the request comes from a page of another site")
     if origin is None:
         if strict and site is None:
-            raise PortalFault(403, "refused", "the Origin header is missing")
+            raise refused("the Origin header is missing")
         return
     # Our forms send `null`, because their pages have `no-referrer`; then `Sec-Fetch-Site` decides.
     if origin == "null" and site is not None:
         return
     parts = _ORIGIN.fullmatch(origin.lower())
     if parts is None or without_port_80(parts[1]) not in {without_port_80(one) for one in here}:
-        raise PortalFault(403, "refused", "the request comes from a page of another site")
+        raise refused("the request comes from a page of another site")
 
 
 def without_port_80(host: str) -> str:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from hpcbench.data.pages import is_page, split_name
 from hpcbench.errors import HpcbenchError
 from hpcbench.portal.asked_samples import Gone
-from hpcbench.portal.context import Portal, once
+from hpcbench.portal.context import once
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.safe_open import open_beneath
 from hpcbench.schema.dataset import Dataset
@@ -118,10 +118,8 @@ class Pictures:
             return _written(ImageOps.exif_transpose(picture), "WEBP")
 
 
-@once
-def pictures_of(portal: Portal) -> Pictures:
-    """The portal's pictures."""
-    return Pictures()
+pictures_of = once(lambda _: Pictures())
+"""The portal's pictures."""
 
 
 def described(dataset: Dataset, images: Sequence[Image]) -> Iterator[dict[str, Any]]:

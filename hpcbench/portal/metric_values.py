@@ -10,7 +10,7 @@ from typing import Any
 
 from hpcbench.metrics.resources import unit_of
 from hpcbench.portal.context import Portal, is_here
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import bad_request
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models.values import MetricValue
 from hpcbench.portal.regressions import History
@@ -44,8 +44,7 @@ def read_cursor(text: str | None) -> Cursor | None:
         created, experiment, run_task, with_others = json.loads(text)
         return Cursor((float(created), str(experiment), str(run_task)), bool(with_others))
     except (ValueError, TypeError, RecursionError):
-        what = "`after` is no cursor of this list"
-        raise PortalFault(400, "bad_request", what, "start without `after`") from None
+        raise bad_request("`after` is no cursor of this list", "start without `after`") from None
 
 
 def own_values(

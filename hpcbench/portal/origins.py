@@ -14,7 +14,7 @@ from hpcbench.experiment.layout import Experiment, named_by
 from hpcbench.experiment.view.as_written import plan_part
 from hpcbench.portal.commands import without_secrets
 from hpcbench.portal.context import Portal
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.logs import masked
 from hpcbench.portal.lru import Kept, Stamp, stamp_of
 from hpcbench.portal.models.run_tasks import (
@@ -165,13 +165,13 @@ def report_file(experiment: Experiment, name: str) -> tuple[int, int, str]:
     Raises:
         PortalFault: no file of this name may be served, or it is too large.
     """
-    missing = PortalFault(404, "not_found", f"the report has no file '{name[:200]}'")
+    gone = missing(f"the report has no file '{name[:200]}'")
     if not may_be_fetched(name):
-        raise missing
+        raise gone
     try:
         descriptor = open_beneath(experiment.path, experiment.report_dir.name, name)
     except OSError:
-        raise missing from None
+        raise gone from None
     size = os.fstat(descriptor).st_size
     if size > REPORT_BYTES:
         os.close(descriptor)

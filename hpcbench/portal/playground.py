@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench import secret
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.models.playground import Question, ServedRow
 from hpcbench.submit import serve_job
 from hpcbench.wrapper.served_models import ServedModel, key_of, served_models
@@ -76,7 +76,7 @@ def find(home: Path, identity: str) -> tuple[ServedModel, str]:
                 )  # fmt: skip
             with contextlib.suppress(OSError):
                 return one, key_of(home, one)
-    raise PortalFault(404, "not_found", "this model is not served any more", "start it again")
+    raise missing("this model is not served any more", "start it again")
 
 
 async def opened(

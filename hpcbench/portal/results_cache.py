@@ -208,7 +208,5 @@ def _readable(read: Callable[[Experiment], WholeT], experiment: Experiment) -> W
         return None
 
 
-@once
-def results_of(portal: Portal) -> Results:
-    """The portal's reader."""
-    return Results(_plans=_Plans(FilePlaces(portal.index)))
+results_of = once(lambda portal: Results(_plans=_Plans(FilePlaces(portal.index))))
+"""The portal's reader."""

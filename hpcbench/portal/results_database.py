@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hpcbench.database import need
 from hpcbench.errors import EnvironmentFault, HpcbenchError
-from hpcbench.portal.context import Portal, once
+from hpcbench.portal.context import once
 from hpcbench.registry.database_address import address_of
 from hpcbench.schema.outputs import Database
 
@@ -82,7 +82,5 @@ class ResultsDatabase:
             await asyncio.wait_for(opened.aclose(), SECONDS)
 
 
-@once
-def database_of(portal: Portal) -> ResultsDatabase | None:
-    """The portal's database; None: the site profile names none."""
-    return None if portal.database is None else ResultsDatabase(portal.database)
+database_of = once(lambda portal: ResultsDatabase(portal.database) if portal.database else None)
+"""The portal's database; None: the site profile names none."""

@@ -15,7 +15,7 @@ from hpcbench.experiment.view.scores import META, Place, fields_of
 from hpcbench.parsers.reasoning import strip_reasoning
 from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.context import Portal, is_here
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import missing
 from hpcbench.portal.image_regions import MOST, boxes_of, marked_on
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.logs import masked
@@ -151,7 +151,7 @@ def picture_of(portal: Portal, sheet: Sheet, place: int, number: int, size: Size
     sheet.check(place)
     images = sheet.sample(place).images
     if number >= len(images):
-        raise PortalFault(404, "not_found", f"the sample has {len(images)} images")
+        raise missing(f"the sample has {len(images)} images")
     return pictures_of(portal).of(sheet.run_task.dataset, images[number], size)
 
 

@@ -32,7 +32,7 @@ from hpcbench.experiment.view.scores import META, held, scan, shape_of
 from hpcbench.portal.answer_tables import samples_saying, times_of
 from hpcbench.portal.asked_samples import Asked, Gone, Names
 from hpcbench.portal.context import Portal, once
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.results_cache import Seen, results_of
 from hpcbench.portal.sample_flags import Flags
@@ -96,10 +96,8 @@ class Room:
     flags: Flags = field(default_factory=Flags)
 
 
-@once
-def room_of(portal: Portal) -> Room:
-    """The portal's store of samples."""
-    return Room()
+room_of = once(lambda _: Room())
+"""The portal's store of samples."""
 
 
 class Sheet(ABC):
@@ -179,8 +177,7 @@ class Sheet(ABC):
             PortalFault: there is none.
         """
         if not 0 <= place < self.rows:
-            what = f"there is no sample {place}: the run task has {self.rows} samples"
-            raise PortalFault(404, "not_found", what)
+            raise missing(f"there is no sample {place}: the run task has {self.rows} samples")
 
     def recorded(self, samples: Mapping[int, str]) -> dict[int, Recorded]:
         """Recorded answers by the places of their samples; without answers that cannot be found."""
@@ -588,7 +585,7 @@ def sheet_of(portal: Portal, identity: str, run_task: str) -> Sheet:
     room = room_of(portal)
     cut = experiment.work.cut(run_task)
     if cut is None:
-        raise PortalFault(404, "not_found", f"{experiment.id} has no run task '{run_task[:200]}'")
+        raise missing(f"{experiment.id} has no run task '{run_task[:200]}'")
     if experiment.scores_file(run_task).exists():
         found = ScoresSheet(room, experiment, run_task)
         if not _goes_on(portal, found):
@@ -606,5 +603,5 @@ def _goes_on(portal: Portal, sheet: ScoresSheet) -> bool:
     row = portal.index.run_task(sheet.experiment.id, sheet.name)
     if row is None or row.state not in ("pending", "running", "paused"):
         return False
-    missing = int((sheet.frame(["outcome"])["outcome"] == MISSING).sum())
-    return row.answered > sheet.rows - missing
+    unanswered = int((sheet.frame(["outcome"])["outcome"] == MISSING).sum())
+    return row.answered > sheet.rows - unanswered

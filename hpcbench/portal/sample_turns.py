@@ -13,7 +13,7 @@ from hpcbench.experiment.view.turns import MOST_BYTES
 from hpcbench.experiment.view.turns import turns_of as lines_of
 from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.context import Portal
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.media import Picture, Size, pictures_of
@@ -96,14 +96,14 @@ def made_of(portal: Portal, sheet: Sheet, place: int, number: int, size: Size) -
     """
     images = _seen(sheet, place).trajectory.images
     if number >= len(images):
-        raise PortalFault(404, "not_found", f"tools made {len(images)} images for the sample")
+        raise missing(f"tools made {len(images)} images for the sample")
     return pictures_of(portal).of(sheet.run_task.dataset, images[number], size)
 
 
 def _seen(sheet: Sheet, place: int) -> _Seen:
     sheet.check(place)
     if not works_in_turns(sheet):
-        raise PortalFault(404, "not_found", "no agent works on the samples of this run task")
+        raise missing("no agent works on the samples of this run task")
     (row,) = sheet.rows_at([place], ["sample"])
     name = row["sample"]
     recorded = sheet.recorded({place: name}).get(place)

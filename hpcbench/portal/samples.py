@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from hpcbench.experiment.view.scores import META, wrong
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, bad_request
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models.experiments import Facet
 from hpcbench.portal.models.samples import SamplePage, SampleRow
@@ -309,9 +309,7 @@ def column_of(sheet: Sheet, name: str) -> str:
     if META + name in sheet.names:
         return META + name
     known = ", ".join(one.removeprefix(META) for one in sheet.names)
-    raise PortalFault(
-        400, "bad_request", f"no column '{name[:100]}'", f"known columns: {known}"[:500]
-    )
+    raise bad_request(f"no column '{name[:100]}'", f"known columns: {known}"[:500])
 
 
 def _columns(sheet: Sheet, chosen: Chosen) -> list[str]:
@@ -343,9 +341,7 @@ def metric_of(sheet: Sheet, name: str) -> str:
     if name in sheet.metrics or (not name and sheet.metrics):
         return name or sheet.metrics[0]
     what = f"no metric '{name[:100]}'" if name else "there are no scores yet"
-    raise PortalFault(
-        400, "bad_request", what, f"known metrics: {', '.join(sheet.metrics) or 'none'}"
-    )
+    raise bad_request(what, f"known metrics: {', '.join(sheet.metrics) or 'none'}")
 
 
 def metadata_column(sheet: Sheet, name: str) -> str:
@@ -358,7 +354,7 @@ def metadata_column(sheet: Sheet, name: str) -> str:
         return META + name
     known = ", ".join(sheet.metadata) or "none"
     remedy = f"known columns: {known}; `hpcbench score EXPERIMENT --by NAME` adds one"
-    raise PortalFault(400, "bad_request", f"no metadata column '{name[:100]}'", remedy[:500])
+    raise bad_request(f"no metadata column '{name[:100]}'", remedy[:500])
 
 
 def mistake_column(sheet: Sheet) -> str:
@@ -370,7 +366,7 @@ def mistake_column(sheet: Sheet) -> str:
     if sheet.has_mistakes:
         return "mistake"
     what = "the scores of this run task name no mistakes"
-    raise PortalFault(400, "bad_request", what, f"run `hpcbench score {sheet.experiment.id}`")
+    raise bad_request(what, f"run `hpcbench score {sheet.experiment.id}`")
 
 
 def _conditions(
@@ -503,6 +499,4 @@ def _read_cursor(text: str) -> tuple[Any, int]:
 
 
 def _bad_cursor() -> PortalFault:
-    return PortalFault(
-        400, "bad_request", "`after` is no cursor of this list", "start without `after`"
-    )
+    return bad_request("`after` is no cursor of this list", "start without `after`")

@@ -8,7 +8,7 @@ from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal.context import Portal
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import bad_request
 from hpcbench.portal.follower import follower_of
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.run_tasks import DatasetObject
@@ -54,9 +54,7 @@ def _place(after: str | None) -> int:
         return 0
     if after.isascii() and after.isdecimal() and len(after) < 10:
         return int(after) + 1
-    raise PortalFault(
-        400, "bad_request", "`after` is not the number of a shard", "start without `after`"
-    )
+    raise bad_request("`after` is not the number of a shard", "start without `after`")
 
 
 def _object(shard: ShardStatus) -> DatasetObject:

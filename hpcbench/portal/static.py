@@ -11,7 +11,7 @@ from pathlib import Path
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import missing
 
 BUILT = Path(__file__).parent / "static"
 """Output of `npm run build`: the client."""
@@ -77,7 +77,7 @@ class Client:
         async def file(path: str, request: Request) -> Response:
             found = self._files.get(f"/{path}")
             if found is None:
-                raise PortalFault(404, "not_found", "there is no such file")
+                raise missing("there is no such file")
             # Names of assets change with their contents.
             lasting = path.startswith("assets/")
             return await _answer(

@@ -40,9 +40,7 @@ def known_of(portal: Portal, experiment: Experiment) -> Known:
     return _kept(portal).of(experiment.id, stamp, look)
 
 
-@once
-def _kept(portal: Portal) -> Kept[Known]:
-    return Kept(KEPT)
+_kept = once(lambda _: Kept[Known](KEPT))
 
 
 def figures_of(experiment: Experiment, results: Results) -> tuple[FigureName, ...]:

@@ -29,7 +29,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_atomic, write_json
 from hpcbench.files.tail import last_bytes
 from hpcbench.planning import clock
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.models.plans import Action, Submitted
 from hpcbench.portal.user_definitions import Definitions, File
 from hpcbench.submit.serve_job import serve_jobs
@@ -126,7 +126,7 @@ class UserCommands:
         """
         found = [one for one in serve_jobs(self._folder.parent.parent) if one.id == job]
         if not found:
-            raise PortalFault(404, "not_found", "no job serves this model any more")
+            raise missing("no job serves this model any more")
         return self._for_serving(job, ("serve", job, "--stop"), found[0].model)
 
     def _for_serving(self, key: str, words: Sequence[str], model: str | None = None) -> str:
@@ -164,7 +164,7 @@ class UserCommands:
                 raise FileNotFoundError
             asked = read_json(folder / "request.json")
         except (OSError, ValueError):
-            raise PortalFault(404, "not_found", "there is no such command") from None
+            raise missing("there is no such command") from None
         text = _tail(folder / "log")
         verb = asked.get("verb", "submit")
         named = _SUBMITTED.search(text) if verb == "submit" else None

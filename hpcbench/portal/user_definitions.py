@@ -24,7 +24,7 @@ from pathlib import Path
 
 from hpcbench import secret
 from hpcbench.files.atomic import write_all
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, missing, refused
 from hpcbench.portal.models.plans import DefinitionKind, DefinitionRow
 from hpcbench.portal.safe_open import FOLDER, open_beneath
 from hpcbench.registry.catalog import Catalog
@@ -134,7 +134,7 @@ class Definitions:
         """
         found = self.all().get(identity)
         if found is None:
-            raise PortalFault(404, "not_found", "there is no such file", "go back to the list")
+            raise missing("there is no such file", "go back to the list")
         return found
 
     def at(self, path: Path) -> File | None:
@@ -287,27 +287,24 @@ class Definitions:
             descriptor = open_beneath(file.root, *file.parts)
         except FileNotFoundError:
             self._forget()
-            raise PortalFault(404, "not_found", f"'{file.name}' does not exist any more") from None
+            raise missing(f"'{file.name}' does not exist any more") from None
         except OSError as error:
-            what = f"'{file.name}' cannot be read: {error.strerror}"
-            raise PortalFault(403, "refused", what) from error
+            raise refused(f"'{file.name}' cannot be read: {error.strerror}") from error
         with os.fdopen(descriptor, "rb") as opened:
             data = opened.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            what = f"'{file.name}' is larger than {MAX_BYTES} bytes"
-            raise PortalFault(413, "too_large", what)
+            raise PortalFault(413, "too_large", f"'{file.name}' is larger than {MAX_BYTES} bytes")
         return data
 
     def _allowed(self) -> None:
         if not self.may_edit:
-            remedy = "start the portal with --allow-edit"
-            raise PortalFault(403, "refused", "this portal may not write files", remedy)
+            raise refused("this portal may not write files", "start the portal with --allow-edit")
 
     def _own(self, file: File) -> None:
         self._allowed()
         if file.origin != "own":
             remedy = "duplicate it into your own registry"
-            raise PortalFault(403, "refused", f"'{file.name}' is not in your own folder", remedy)
+            raise refused(f"'{file.name}' is not in your own folder", remedy)
 
     def _expected(self, file: File, expected: str) -> bytes:
         data = self._bytes(file)
@@ -346,8 +343,8 @@ class Definitions:
                     "delete files, then save again",
                 ) from error
             what = f"the file cannot be written: {error.strerror}"
-            raise PortalFault(
-                403, "refused", what, "check the permissions; no folder of the path may be a link"
+            raise refused(
+                what, "check the permissions; no folder of the path may be a link"
             ) from error
         finally:
             if folder >= 0:

@@ -262,9 +262,7 @@ def workers_of(portal: Portal, experiment: Experiment) -> Workers:
     return kept.of(path, None, lambda: Workers(experiment, lambda: kept.weigh(path)))
 
 
-@once
-def _kept(portal: Portal) -> Kept[Workers]:
-    return Kept(KEPT_BYTES, lambda one: one.bytes)
+_kept = once(lambda _: Kept[Workers](KEPT_BYTES, lambda one: one.bytes))
 
 
 _rounds: Kept[list[Round]] = Kept(64)

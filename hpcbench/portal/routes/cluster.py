@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcbench.portal.cluster_watch import Watch
-from hpcbench.portal.context import Here, Portal, once
+from hpcbench.portal.context import Here, once
 from hpcbench.portal.models.cluster import Cluster
 from hpcbench.portal.routes import room
 
@@ -16,6 +16,4 @@ def get_cluster(portal: Here) -> Cluster:
     return _watch(portal).word()
 
 
-@once
-def _watch(portal: Portal) -> Watch:
-    return Watch(portal)
+_watch = once(lambda portal: Watch(portal))

@@ -14,7 +14,7 @@ from hpcbench.portal.comparison import (
     read_runs,
 )
 from hpcbench.portal.context import Here, Portal
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import missing
 from hpcbench.portal.figures import sent
 from hpcbench.portal.flip_pages import FlipFilter, flip_page
 from hpcbench.portal.models import comparisons, experiments, run_tasks
@@ -153,10 +153,10 @@ async def figure(
         asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
         entry = _figures(portal, asked).get(name)
         if entry is None:
-            raise PortalFault(404, "not_found", f"no figure '{name}'")
+            raise missing(f"no figure '{name}'")
         made = comparisons_of(portal).figure(asked, name, entry[2])
         if made is None:
-            raise PortalFault(404, "not_found", f"there is nothing to show in '{name}'")
+            raise missing(f"there is nothing to show in '{name}'")
         return sent(made, theme).model_copy(update={"name": name})
 
     return await patiently(work)

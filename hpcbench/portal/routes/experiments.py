@@ -159,11 +159,7 @@ def list_run_tasks_of(
     return _answer(here, request, lambda: here.index.run_tasks(query), str(version))
 
 
-@router.get(
-    "/experiments/{experiment}/objects/{run_task}",
-    operation_id="datasetObjects",
-    response_model=Page[DatasetObject],
-)
+@router.get("/experiments/{experiment}/objects/{run_task}", operation_id="datasetObjects")
 def list_objects(
     here: Here, experiment: Identity, run_task: Identity, after: After = None,
     limit: Annotated[int, Query(ge=1, le=OBJECTS)] = 200,
@@ -291,6 +287,4 @@ def _answer(
     return packed_answer(request, made, headers)
 
 
-@once
-def _answers(portal: Portal) -> Kept[bytes]:
-    return Kept(ANSWERS_BYTES, len)
+_answers = once(lambda _: Kept[bytes](ANSWERS_BYTES, len))

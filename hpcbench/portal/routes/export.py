@@ -17,7 +17,7 @@ from hpcbench.portal.comparison import (
 )
 from hpcbench.portal.context import Here, experiment_of
 from hpcbench.portal.exporting import Form, sent
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, bad_request
 from hpcbench.portal.flip_pages import flip_places
 from hpcbench.portal.index import (
     MOST,
@@ -120,9 +120,7 @@ async def comparison(
         return sent(exporting.comparison(found.whole(asked).comparison), form, f"compare-{runs[0]}")
 
     if len(runs) < 2:
-        raise PortalFault(
-            400, "bad_request", "the request names fewer than two runs", "name two runs at least"
-        )
+        raise bad_request("the request names fewer than two runs", "name two runs at least")
     return await patiently(work)
 
 

@@ -8,7 +8,7 @@ from fastapi import Query
 
 from hpcbench.portal import figures
 from hpcbench.portal.context import Here
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import missing
 from hpcbench.portal.models.experiments import FigureName
 from hpcbench.portal.models.run_tasks import Figure
 from hpcbench.portal.results_cache import results_of
@@ -22,11 +22,7 @@ Theme = Annotated[
 ]
 
 
-@router.get(
-    "/experiments/{experiment}/figures",
-    operation_id="figures",
-    response_model=tuple[FigureName, ...],
-)
+@router.get("/experiments/{experiment}/figures", operation_id="figures")
 def list_figures(here: Here, experiment: str) -> tuple[FigureName, ...]:
     """Available figures of an experiment."""
     found = opened(here, experiment)
@@ -34,9 +30,7 @@ def list_figures(here: Here, experiment: str) -> tuple[FigureName, ...]:
     return known.figures if known is not None else figures.names(found, results_of(here))
 
 
-@router.get(
-    "/experiments/{experiment}/figures/{figure}", operation_id="figure", response_model=Figure
-)
+@router.get("/experiments/{experiment}/figures/{figure}", operation_id="figure")
 def figure_of_experiment(
     here: Here, experiment: str, figure: str, theme: Theme = "light"
 ) -> Figure:
@@ -46,9 +40,7 @@ def figure_of_experiment(
 
 
 @router.get(
-    "/experiments/{experiment}/run-tasks/{run_task}/figures/{figure}",
-    operation_id="runTaskFigure",
-    response_model=Figure,
+    "/experiments/{experiment}/run-tasks/{run_task}/figures/{figure}", operation_id="runTaskFigure"
 )
 def figure_of_run_task(
     here: Here, experiment: str, run_task: str, figure: str, theme: Theme = "light"
@@ -62,5 +54,5 @@ def figure_of_run_task(
 
 def _there(found: Figure | None, name: str) -> Figure:
     if found is None:
-        raise PortalFault(404, "not_found", f"no figure '{name[:200]}'")
+        raise missing(f"no figure '{name[:200]}'")
     return found

@@ -58,7 +58,7 @@ async def _lines(hub: Hub, after: int | None, access: Access, who: Who) -> Async
                 yield f"id: {message.seq}\ndata: {message.model_dump_json()}\n\n".encode()
 
 
-@router.get("/events/poll", operation_id="pollEvents", response_model=Polled)
+@router.get("/events/poll", operation_id="pollEvents")
 async def poll(
     portal: Here,
     after: After = None,

@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from hpcbench.number_format import many
 from hpcbench.portal.context import Here
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, bad_request, missing
 from hpcbench.portal.guard import PLAIN
 from hpcbench.portal.index import BadCursor, ExperimentQuery, RunTaskQuery
 from hpcbench.portal.models.experiments import Score
@@ -64,7 +64,7 @@ def experiments(portal: Here, after: str | None = None) -> Response:
     try:
         page = portal.index.experiments(ExperimentQuery(after=after, limit=ROWS))
     except BadCursor:
-        raise PortalFault(400, "bad_request", "the list has no such page") from None
+        raise bad_request("the list has no such page") from None
     return _page(
         "experiments.html", title="Experiments", base="",
         rows=page.items, total=_counted(page.total, page.counted_to), after=page.next,
@@ -76,12 +76,12 @@ def experiment(experiment: str, portal: Here, after: str | None = None) -> Respo
     """One experiment with its run tasks."""
     row = portal.index.experiment(experiment)
     if row is None:
-        raise PortalFault(404, "not_found", "there is no such experiment")
+        raise missing("there is no such experiment")
     try:
         query = RunTaskQuery(experiment=experiment, after=after, limit=ROWS)
         page = portal.index.run_tasks(query)
     except BadCursor:
-        raise PortalFault(400, "bad_request", "the list has no such page") from None
+        raise bad_request("the list has no such page") from None
     return _page(
         "experiment.html", title=row.id, base="../",
         row=row, tasks=page.items, after=page.next,

@@ -13,7 +13,7 @@ from fastapi import Depends, Header, Request, Response
 
 from hpcbench import secret
 from hpcbench.portal.context import Here, Portal, experiment_of, once
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, refused
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.plans import (
     ActionAsked,
@@ -201,8 +201,7 @@ def refuse_commands(portal: Portal) -> None:
         PortalFault: the command is refused.
     """
     if not portal.options.may_submit:
-        remedy = "start the portal with --allow-submit"
-        raise PortalFault(403, "refused", "this portal may not run commands", remedy)
+        raise refused("this portal may not run commands", "start the portal with --allow-submit")
 
 
 # --- answers ------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Query, Response
 
 from hpcbench.portal.context import Here, Portal, once
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.models.regressions import AcknowledgeRequest, Regression, Trends
 from hpcbench.portal.regressions import History, note
 from hpcbench.portal.routes import room
@@ -16,10 +16,8 @@ from hpcbench.portal.routes import room
 router = room("regressions")
 
 
-@once
-def history_of(portal: Portal) -> History:
-    """The history of the portal's home."""
-    return History(portal.home)
+history_of = once(lambda portal: History(portal.home))
+"""The history of the portal's home."""
 
 
 @router.get("/regressions", operation_id="regressions", response_model=Trends)
@@ -41,21 +39,13 @@ def get_trends(
     return Response(history_of(here).answer(name, plan, since), media_type="application/json")
 
 
-@router.put(
-    "/regressions/{regression}/acknowledgement",
-    operation_id="acknowledge",
-    response_model=Regression,
-)
+@router.put("/regressions/{regression}/acknowledgement", operation_id="acknowledge")
 def acknowledge(here: Here, regression: str, body: AcknowledgeRequest) -> Regression:
     """Acknowledge a change: it is no alarm any more, without an end or until a time."""
     return _noted(here, regression, body.reason, body.until)
 
 
-@router.delete(
-    "/regressions/{regression}/acknowledgement",
-    operation_id="unacknowledge",
-    response_model=Regression,
-)
+@router.delete("/regressions/{regression}/acknowledgement", operation_id="unacknowledge")
 def unacknowledge(here: Here, regression: str) -> Regression:
     """Withdraw an acknowledgement."""
     return _noted(here, regression, None, None)
@@ -70,7 +60,5 @@ def _noted(portal: Portal, identity: str, reason: str | None, until: float | Non
             503, "busy", what, "check free space and permissions of HOME/results"
         ) from None
     if found is None:
-        raise PortalFault(
-            404, "not_found", f"no change '{identity[:40]}'", "fetch the trends again"
-        )
+        raise missing(f"no change '{identity[:40]}'", "fetch the trends again")
     return found

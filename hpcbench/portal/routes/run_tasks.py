@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import logs
 from hpcbench.portal.context import Here, Portal
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import missing, refused
 from hpcbench.portal.models.run_tasks import (
     ConfigurationDiff,
     LogChunk,
@@ -54,26 +54,17 @@ def opened(portal: Portal, identity: str, run_task: str | None = None) -> Seen:
     experiment = results_of(portal).experiment(portal, identity)
     names = experiment.run_tasks
     if run_task is not None and run_task not in names:
-        raise PortalFault(404, "not_found", f"no run task '{run_task[:200]}' in {identity}")
+        raise missing(f"no run task '{run_task[:200]}' in {identity}")
     return experiment
 
 
-@router.get(
-    "/experiments/{experiment}/run-tasks/{run_task}",
-    operation_id="runTask",
-    response_model=RunTaskDetail,
-)
+@router.get("/experiments/{experiment}/run-tasks/{run_task}", operation_id="runTask")
 def run_task(here: Here, experiment: str, run_task: str) -> RunTaskDetail:
     """The content of the page of a run task."""
     found = opened(here, experiment, run_task)
     row = here.index.run_task(experiment, run_task)
     if row is None:
-        raise PortalFault(
-            404,
-            "not_found",
-            f"the portal has not read run task '{run_task}' yet",
-            "try again in a moment",
-        )
+        raise missing(f"the portal has not read run task '{run_task}' yet", "try again in a moment")
     return describe(found, row, results_of(here), workers_of(here, found))
 
 
@@ -98,9 +89,7 @@ def get_resources(
     )
 
 
-@router.get(
-    "/experiments/{experiment}/logs", operation_id="logs", response_model=tuple[LogSource, ...]
-)
+@router.get("/experiments/{experiment}/logs", operation_id="logs")
 def list_logs(here: Here, experiment: str, run_task: RunTask = None) -> tuple[LogSource, ...]:
     """Logs that can be read, those of workers first, the newest jobs first."""
     found = opened(here, experiment, run_task)
@@ -113,7 +102,7 @@ def list_logs(here: Here, experiment: str, run_task: RunTask = None) -> tuple[Lo
     return logs.sources(found, took)
 
 
-@router.get("/experiments/{experiment}/logs/{log}", operation_id="log", response_model=LogChunk)
+@router.get("/experiments/{experiment}/logs/{log}", operation_id="log")
 def read_log(
     here: Here,
     experiment: str,
@@ -133,24 +122,18 @@ def read_log(
         with logs.opened(found, log) as source:
             return logs.chunk(source, after=after, before=before, grep=grep, lines=lines)
     except FileNotFoundError:
-        raise PortalFault(404, "not_found", f"no log '{log[:200]}'") from None
+        raise missing(f"no log '{log[:200]}'") from None
     except OSError:
-        raise PortalFault(403, "refused", f"log '{log[:200]}' cannot be read") from None
+        raise refused(f"log '{log[:200]}' cannot be read") from None
 
 
-@router.get(
-    "/experiments/{experiment}/provenance", operation_id="provenance", response_model=Origin
-)
+@router.get("/experiments/{experiment}/provenance", operation_id="provenance")
 def get_provenance(here: Here, experiment: str) -> Origin:
     """The inputs that determine the figures, and a command that runs the same again."""
     return origin(opened(here, experiment))
 
 
-@router.get(
-    "/experiments/{experiment}/configuration",
-    operation_id="configuration",
-    response_model=ConfigurationDiff,
-)
+@router.get("/experiments/{experiment}/configuration", operation_id="configuration")
 def get_configuration(
     here: Here,
     experiment: str,
@@ -162,11 +145,7 @@ def get_configuration(
     return configuration(here, opened(here, experiment), baseline)
 
 
-@router.get(
-    "/experiments/{experiment}/configuration/whole",
-    operation_id="wholeConfiguration",
-    response_model=WholeConfiguration,
-)
+@router.get("/experiments/{experiment}/configuration/whole", operation_id="wholeConfiguration")
 def get_whole_configuration(here: Here, experiment: str) -> WholeConfiguration:
     """The resolved configuration: plan, site, and the definitions of run tasks."""
     return whole_configuration(opened(here, experiment))

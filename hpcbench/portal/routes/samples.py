@@ -10,7 +10,7 @@ from fastapi import Depends, Header, Path, Query, Request, Response
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.portal.context import Here, Portal
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, bad_request
 from hpcbench.portal.media import Picture
 from hpcbench.portal.models.experiments import Facet
 from hpcbench.portal.models.samples import Flag, SampleDetail, SamplePage, SampleRow, SampleTurns
@@ -40,7 +40,7 @@ async def conditions(
     for one in where or ():
         name, colon, value = one.partition(":")
         if not colon or not name:
-            raise PortalFault(400, "bad_request", "`where` has no colon", "give COLUMN:VALUE")
+            raise bad_request("`where` has no colon", "give COLUMN:VALUE")
         pairs.append((name, value))
     return tuple(pairs)
 
@@ -142,7 +142,7 @@ async def facets(
     )
 
 
-@router.get(f"{BELOW}/named", response_model=tuple[SampleRow, ...], operation_id="samplesNamed")
+@router.get(f"{BELOW}/named", operation_id="samplesNamed")
 async def named_so(
     portal: Here, experiment: Id, run_task: Id,
     text: Annotated[str, Query(min_length=1, max_length=200, description="Text in the id.")],
@@ -152,7 +152,7 @@ async def named_so(
     return await patiently(lambda: named(sheet_of(portal, experiment, run_task), text, limit))
 
 
-@router.get(f"{BELOW}/{{place:int}}", response_model=SampleDetail, operation_id="getSample")
+@router.get(f"{BELOW}/{{place:int}}", operation_id="getSample")
 async def sample(
     portal: Here, experiment: Id, run_task: Id, place: Number, chosen: Choice, ordered: Ordering
 ) -> SampleDetail:
@@ -177,9 +177,7 @@ def image(
     return _shown(picture, match)
 
 
-@router.get(
-    f"{BELOW}/{{place:int}}/turns", response_model=SampleTurns, operation_id="getSampleTurns"
-)
+@router.get(f"{BELOW}/{{place:int}}/turns", operation_id="getSampleTurns")
 async def turns(portal: Here, experiment: Id, run_task: Id, place: Number) -> SampleTurns:
     """An agent's work on a sample, turn by turn."""
     return await patiently(lambda: turns_of(sheet_of(portal, experiment, run_task), place))
@@ -208,7 +206,7 @@ def _shown(picture: Picture, match: str | None) -> Response:
     return Response(picture.data, media_type=picture.kind, headers=headers)
 
 
-@router.put(f"{BELOW}/{{place:int}}/flag", response_model=Flag, operation_id="flagSample")
+@router.put(f"{BELOW}/{{place:int}}/flag", operation_id="flagSample")
 def flag(
     portal: Here, experiment: Id, run_task: Id, place: Number, mark: Flag | None = None
 ) -> Flag:
@@ -216,7 +214,7 @@ def flag(
     return _mark(portal, (experiment, run_task), place, mark or Flag(flagged=True))
 
 
-@router.delete(f"{BELOW}/{{place:int}}/flag", response_model=Flag, operation_id="unflagSample")
+@router.delete(f"{BELOW}/{{place:int}}/flag", operation_id="unflagSample")
 def unflag(portal: Here, experiment: Id, run_task: Id, place: Number) -> Flag:
     """Remove the flag of a sample."""
     return _mark(portal, (experiment, run_task), place, Flag(flagged=False))

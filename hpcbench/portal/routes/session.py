@@ -13,7 +13,7 @@ from fastapi.requests import HTTPConnection
 import hpcbench
 from hpcbench.portal.access_tokens import CODE_SECONDS, Keys, Who
 from hpcbench.portal.context import Here, Portal
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.guard import PEER, WHO, Access
 from hpcbench.portal.models.sessions import (
     NewToken,
@@ -38,7 +38,7 @@ def who_of(request: HTTPConnection) -> Who:
     return cast(Who, request.scope[WHO])
 
 
-@router.post("/session", operation_id="signIn", response_model=Session)
+@router.post("/session", operation_id="signIn")
 async def sign_in(body: SignIn, request: Request, response: Response, portal: Here) -> Session:
     """Exchange a one-time code for a session, which comes as cookies."""
     keys = exchange(request, body.code, plain=False)
@@ -46,7 +46,7 @@ async def sign_in(body: SignIn, request: Request, response: Response, portal: He
     return _session(portal, keys.expires)
 
 
-@router.post("/session/refresh", operation_id="renewSession", response_model=Session)
+@router.post("/session/refresh", operation_id="renewSession")
 async def renew(request: Request, response: Response, portal: Here) -> Session:
     """Renew the session for another 15 minutes, with new cookies."""
     desk = access_of(request).desk
@@ -60,7 +60,7 @@ async def renew(request: Request, response: Response, portal: Here) -> Session:
     return _session(portal, keys.expires)
 
 
-@router.get("/session", operation_id="session", response_model=Session)
+@router.get("/session", operation_id="session")
 async def session(request: Request, portal: Here) -> Session:
     """The current session."""
     return _session(portal, who_of(request).expires)
@@ -79,19 +79,19 @@ async def sign_out(request: Request, portal: Here) -> Response:
     return response
 
 
-@router.post("/session/codes", operation_id="newCode", response_model=SignInCode)
+@router.post("/session/codes", operation_id="newCode")
 async def new_code(request: Request) -> SignInCode:
     """A fresh one-time code; for the command line alone."""
     return SignInCode(code=access_of(request).desk.sessions.code(), seconds=CODE_SECONDS)
 
 
-@router.get("/tokens", operation_id="tokens", response_model=tuple[TokenRow, ...])
+@router.get("/tokens", operation_id="tokens")
 def tokens(request: Request) -> tuple[TokenRow, ...]:
     """Valid tokens of scripts."""
     return access_of(request).desk.tokens.rows()
 
 
-@router.post("/tokens", operation_id="newToken", response_model=TokenMade, status_code=201)
+@router.post("/tokens", operation_id="newToken", status_code=201)
 def new_token(body: NewToken, request: Request) -> TokenMade:
     """Create a token; only this answer has its secret."""
     return access_of(request).desk.tokens.create(body)
@@ -101,7 +101,7 @@ def new_token(body: NewToken, request: Request) -> TokenMade:
 def revoke_token(id: str, request: Request) -> Response:
     """Revoke a token."""
     if not access_of(request).desk.tokens.revoke(id):
-        raise PortalFault(404, "not_found", "there is no such token")
+        raise missing("there is no such token")
     return Response(status_code=204)
 
 

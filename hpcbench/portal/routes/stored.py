@@ -9,7 +9,7 @@ from fastapi import Query
 
 from hpcbench.metrics.resources import unit_of
 from hpcbench.portal.context import Here, Portal
-from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models.stored import (
     StoredExperiment,
@@ -29,9 +29,7 @@ AnswerT = TypeVar("AnswerT")
 router = room("stored")
 
 
-@router.get(
-    "/stored/{experiment}", operation_id="storedExperiment", response_model=StoredExperiment
-)
+@router.get("/stored/{experiment}", operation_id="storedExperiment")
 async def stored_experiment(portal: Here, experiment: str) -> StoredExperiment:
     """An experiment with its run tasks and their scores."""
 
@@ -63,13 +61,11 @@ async def stored_experiment(portal: Here, experiment: str) -> StoredExperiment:
     found = await _answer(portal, ask)
     if found is None:
         what = f"the database of results has no experiment '{sound(experiment[:200])}'"
-        raise PortalFault(404, "not_found", what, "its owner sends it by `hpcbench database sync`")
+        raise missing(what, "its owner sends it by `hpcbench database sync`")
     return found
 
 
-@router.get(
-    "/stored/{experiment}/samples", operation_id="storedSamples", response_model=StoredSamples
-)
+@router.get("/stored/{experiment}/samples", operation_id="storedSamples")
 async def stored_samples(
     portal: Here,
     experiment: str,
@@ -101,7 +97,7 @@ async def _answer(
     database = database_of(portal)
     if database is None:
         what = "the site profile names no database of results"
-        raise PortalFault(404, "not_found", what, "write `database:` into it: docs/database.md")
+        raise missing(what, "write `database:` into it: docs/database.md")
     answer = await database.ask(question)
     if isinstance(answer, str):
         what = f"the database of results gives no answer: {sound(answer)}"

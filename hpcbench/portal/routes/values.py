@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 router = room("values")
 
 
-@router.get("/values", operation_id="metricValues", response_model=MetricValues)
+@router.get("/values", operation_id="metricValues")
 async def values(
     portal: Here,
     metric: Annotated[str, Query(max_length=200, description="Name of the metric.")],
@@ -78,7 +78,7 @@ def _other(one: Value) -> MetricValue:
     )  # fmt: skip
 
 
-@router.get("/values/metrics", operation_id="metricNames", response_model=MetricNames)
+@router.get("/values/metrics", operation_id="metricNames")
 async def metrics(portal: Here) -> MetricNames:
     """Metrics of this home's history, and of the newest experiments in the database."""
     table = await run_sync(history_of(portal).table)
