@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from lxml import etree
-from lxml import html as lxml_html
+if TYPE_CHECKING:
+    from lxml.html import HtmlElement
 
 _LEFT_OUT = frozenset({"Page-Header", "Page-Footer", "Image", "Figure", "Blank-Page"})
 _KEPT = re.compile(r'\s+(?!(?:colspan|rowspan)=)[\w-]+="[^"]*"')
@@ -25,6 +26,10 @@ def markdown_of(text: str) -> str | None:
     """
     if not _TAG.search(text):
         return None
+    # Here, not at the top: it takes 8 MB, and most processes, the portal among them, read no such page.
+    from lxml import etree
+    from lxml import html as lxml_html
+
     try:
         # libxml2 takes no characters that XML forbids
         root = lxml_html.document_fromstring("".join(c for c in text if c >= " " or c in "\t\n"))
@@ -35,7 +40,7 @@ def markdown_of(text: str) -> str | None:
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", written)).strip()
 
 
-def _inside(element: lxml_html.HtmlElement, depth: int) -> Iterator[str]:
+def _inside(element: HtmlElement, depth: int) -> Iterator[str]:
     yield _words(element.text)
     for child in element:
         if isinstance(child.tag, str) and child.get("data-label") not in _LEFT_OUT:
@@ -47,11 +52,13 @@ def _words(text: str | None) -> str:
     return re.sub(r"\s+", " ", text) if text else ""
 
 
-def _element(one: lxml_html.HtmlElement, depth: int) -> Iterator[str]:
+def _element(one: HtmlElement, depth: int) -> Iterator[str]:
     tag = one.tag
     if depth > _DEEPEST:
         yield _words(one.text_content())
     elif tag == "table":
+        from lxml import etree
+
         table = etree.tostring(one, encoding="unicode", method="html", with_tail=False)
         yield f"\n\n{_KEPT.sub('', table)}\n\n"
     elif tag == "math":

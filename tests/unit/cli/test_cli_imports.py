@@ -65,3 +65,15 @@ def test_a_job_loads_no_numpy_to_read_its_pickle(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={}
     )
     assert done.stdout == "True False\n"
+
+
+@pytest.mark.long
+def test_the_portal_starts_without_libraries_that_read_answers() -> None:
+    code = (
+        "import sys, hpcbench.portal.app, hpcbench.portal.serve\n"
+        "print(*(one for one in ('lxml', 'matplotlib', 'numpy', 'polars', 'scipy') if one in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={}
+    )
+    assert done.stdout == "\n"
