@@ -23,6 +23,7 @@ from hpcbench.environments.orphans import end_session, held_folder, scratch
 from hpcbench.environments.packages import last_words
 from hpcbench.errors import EnvironmentFault
 from hpcbench.evaluation.scoring import Outcome
+from hpcbench.files.tail import last_bytes
 from hpcbench.plugins import Environment
 from hpcbench.schema.metric import Metric
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
@@ -190,9 +191,7 @@ class ImageScorer:
             finally:
                 kill_session(process)
                 end_session(process.pid)
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            return code, file.read().decode(errors="replace")
+        return code, last_bytes(log, TAIL_BYTES).decode(errors="replace")
 
     def _why(self, code: int, output: str) -> str:
         """Why a container has no scores."""

@@ -23,6 +23,7 @@ from hpcbench import secret
 from hpcbench.data_uri import mime
 from hpcbench.environments.orphans import end_session, held_folder, scratch
 from hpcbench.errors import RunFailed, UserError
+from hpcbench.files.tail import last_bytes
 from hpcbench.inference.client import EngineGone
 from hpcbench.inference.request_body import read_image, unreadable
 from hpcbench.plugins import Command
@@ -286,12 +287,8 @@ class OwnModule:
                 raise ValueError(f"wrote no {ANSWERS}")
             if file.stat().st_size > MOST_BYTES:
                 raise ValueError(f"wrote more than {MOST_BYTES // 2**30} GiB to {ANSWERS}")
-            with file.open("rb") as opened:
-                opened.seek(max(0, file.stat().st_size - 1))
-                if opened.read() != b"\n":
-                    raise ValueError(
-                        f"did not write {ANSWERS} to its end: the last line has no end"
-                    )
+            if last_bytes(file, 1) != b"\n":
+                raise ValueError(f"did not write {ANSWERS} to its end: the last line has no end")
             named, listed = read_answers(file, rows=False, once=True)
         except ValueError as error:
             raise ModuleFailed(self.module, "module_answers", str(error)) from error

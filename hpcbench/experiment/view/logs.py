@@ -15,7 +15,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.workers import EVENTS
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import Tell, read_lines
-from hpcbench.files.tail import Growing, last_lines
+from hpcbench.files.tail import Growing, last_bytes, last_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,7 @@ def lines_of(log: Path, count: int | None = None) -> Iterator[str]:
 
 def last_line(log: Path) -> str:
     """The last non-blank line of a text log, stripped; empty: no such line."""
-    with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - 4096))
-        lines = file.read().decode(errors="replace").strip().splitlines()
+    lines = last_bytes(log, 4096).decode(errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else ""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.workers import MONITOR, WorkerRun, parsed
+from hpcbench.files.tail import last_bytes
 
 TAIL_BYTES = 16_384
 """More than the longest reading: eight GPUs take some 1,500 bytes."""
@@ -37,9 +38,7 @@ def monitor_heard(experiment: Experiment, run: WorkerRun) -> float:
 def last_reading(experiment: Experiment, run: WorkerRun) -> Mapping[str, Any]:
     """The last reading of a working run's monitor; empty: no reading yet."""
     try:
-        with experiment.worker_monitor(run.group, run.id).open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
-            tail = file.read()
+        tail = last_bytes(experiment.worker_monitor(run.group, run.id), TAIL_BYTES)
     except OSError:
         return {}
     for line in reversed(tail[: tail.rfind(b"\n") + 1].splitlines()):
