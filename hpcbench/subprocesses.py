@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 
 def printed(
@@ -21,6 +22,37 @@ def printed(
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A program that ended, by itself or at its deadline."""
+
+    out: bytes
+    """Its output; if it was killed, its output until then."""
+    late: bool
+    """Whether it was killed at its deadline."""
+    why: str
+    """Its exit code and last message, as `why_it_ended`."""
+
+
+def run_alone(argv: Sequence[str], seconds: float, given: bytes = b"") -> Ended:
+    """Run a program in a session of its own, and kill the session when the program ends or is late.
+
+    Args:
+        argv: the program and its arguments.
+        seconds: its deadline.
+        given: its standard input.
+    """
+    pipe, late = subprocess.PIPE, False
+    process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+    try:
+        out, errors = process.communicate(given, timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        late, out, errors = True, error.stdout or b"", error.stderr or b""
+    finally:
+        kill_session(process)
+    return Ended(out, late, why_it_ended(process, errors))
 
 
 def kill_session(process: subprocess.Popen[bytes]) -> None:

@@ -12,9 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import selectors
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -31,7 +28,7 @@ from hpcbench.files.atomic import read_lines
 from hpcbench.installed import this_python
 from hpcbench.registry.database_address import address_of
 from hpcbench.schema.outputs import Database
-from hpcbench.subprocesses import kill_session, why_it_ended
+from hpcbench.subprocesses import run_alone
 from hpcbench.tracking.sent import notes_file, notes_on
 
 WAITS = (60.0, 300.0, 1800.0, 7200.0)
@@ -173,41 +170,20 @@ def _elsewhere(database: Database) -> str | None:
 
 def _in_a_process(experiment: Experiment, limit: float) -> tuple[int, str | None]:
     """Transactions that were sent, and why not all of them."""
-    child = subprocess.Popen(
-        [*this_python(), "-m", "hpcbench.database.later", str(experiment.path)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
-    out, errors = bytearray(), bytearray()
-    until = time.monotonic() + limit
-    try:
-        assert child.stdout is not None
-        assert child.stderr is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(child.stdout, selectors.EVENT_READ, out)
-            selector.register(child.stderr, selectors.EVENT_READ, errors)
-            while selector.get_map() and time.monotonic() < until:
-                for key, _ in selector.select(max(0.0, min(1.0, until - time.monotonic()))):
-                    data = os.read(key.fd, 65536)
-                    if not data:
-                        selector.unregister(key.fileobj)
-                    key.data.extend(data)
-        late = time.monotonic() >= until
-        if not late:
-            child.wait()
-    finally:
-        kill_session(child)
-    said = [json.loads(line) for line in bytes(out).split(b"\n")[:-1]]
+    argv = [*this_python(), "-m", "hpcbench.database.later", str(experiment.path)]
+    ended = run_alone(argv, limit)
+    said = [json.loads(line) for line in ended.out.split(b"\n")[:-1]]
     sent = sum("sent" in one for one in said)
     if said and "done" in said[-1]:
         return sent, None
     if said and "fault" in said[-1]:
         return sent, str(said[-1]["fault"])
-    if late:
+    if ended.late:
         return (
             sent,
             f"the database has not taken all in {limit:g} s; a later command sends the rest",
         )
-    return sent, secret.mask(why_it_ended(child, errors))
+    return sent, secret.mask(ended.why)
 
 
 def main(path: str) -> None:

@@ -8,7 +8,6 @@ its messages.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from pydantic import ValidationError
 
 from hpcbench import plugins, secret
 from hpcbench.installed import this_python
-from hpcbench.subprocesses import kill_session, why_it_ended
+from hpcbench.subprocesses import run_alone
 
 LIMIT = 30.0
 """Longest time to send one event to one notifier, with all tries, seconds."""
@@ -39,25 +38,15 @@ def send_apart(job: Mapping[str, Any], limit: float = LIMIT) -> Any:
     Returns:
         The result of `deliver`.
     """
-    asked = json.dumps(job, allow_nan=False)
-    child = subprocess.Popen(
-        [*this_python(), "-m", "hpcbench.notify.deliver"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+    asked = json.dumps(job, allow_nan=False).encode()
+    ended = run_alone([*this_python(), "-m", "hpcbench.notify.deliver"], limit, asked)
+    if ended.late:
+        why = f"it did not finish in {limit:g} s, and hpcbench stopped it"
+        return {"why": why, "after": None, "remark": None}
     try:
-        out, errors = child.communicate(asked.encode(), timeout=limit)
-    except subprocess.TimeoutExpired:
-        return {
-            "why": f"it did not finish in {limit:g} s, and hpcbench stopped it",
-            "after": None,
-            "remark": None,
-        }
-    finally:
-        kill_session(child)
-    try:
-        return json.loads(out.splitlines()[-1])
+        return json.loads(ended.out.splitlines()[-1])
     except (ValueError, IndexError):
-        return {"why": f"it {why_it_ended(child, errors)}", "after": None, "remark": None}
+        return {"why": f"it {ended.why}", "after": None, "remark": None}
 
 
 def deliver(
