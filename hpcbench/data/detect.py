@@ -207,21 +207,6 @@ def _short(columns: Sequence[str]) -> list[str]:
 # --- a folder -------------------------------------------------------------------------------------------
 
 
-def detect(folder: Path, annotations: str = "", wish: Wish | None = None) -> Detected:
-    """The likeliest way to read a folder.
-
-    Raises:
-        UserError: the folder has no known layout.
-    """
-    known = None if annotations or wish is not None else known_layout(folder)
-    if known is not None:
-        return known
-    table = find_table(folder, annotations, wish)
-    if table is not None and (roles := table.propose(wish)) is not None and roles.answers:
-        return table.detected(roles)
-    return beside_or_above(folder)
-
-
 def known_layout(folder: Path) -> Detected | None:
     """The definition for a publisher's layout; None: the folder has no such layout."""
     if not folder.is_dir():
@@ -296,16 +281,15 @@ def _coco(name: str, data: Mapping[str, Any]) -> Detected:
 # --- a table --------------------------------------------------------------------------------------------
 
 
-def find_table(folder: Path, annotations: str = "", wish: Wish | None = None) -> Table | None:
+def find_table(folder: Path, annotations: str = "") -> Table | None:
     """The table whose rows are samples: with pages and answers, or else with pages; None: there is none.
 
     Args:
         folder: folder of the table.
         annotations: its path in the folder; empty: the best table found.
-        wish: columns that the table must have.
 
     Raises:
-        UserError: the named table cannot be read, or none of its rows names a page; or it lacks a column.
+        UserError: the named table cannot be read, or none of its rows names a page.
     """
     tree = Tree(folder)
     files, finder = tree.files(), Finder(tree)
@@ -319,7 +303,7 @@ def find_table(folder: Path, annotations: str = "", wish: Wish | None = None) ->
     for path in tables[:TRIED]:
         try:
             table = _opened(tree, path, tables, finder)
-            roles = table.propose(wish)
+            roles = table.propose()
         except (HpcbenchError, OSError) as error:
             faults += [error] if isinstance(error, HpcbenchError) and path.suffix != ".json" else []
             continue

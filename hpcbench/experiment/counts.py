@@ -11,9 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
-
-Outcome = Literal["ok", "truncated", "refused", "invalid", "failed", "missing"]
 
 DEFINITIONS: Mapping[str, str] = {
     "asked": "samples that the run task asks about",

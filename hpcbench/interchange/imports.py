@@ -68,6 +68,9 @@ from hpcbench.schema.site import Site
 ENGINE = "imported"
 """Engine of models with imported answers; no plugin has this name, and no process starts it."""
 
+EXCELS_LONGEST = 32_767
+"""Characters after which Excel cuts a cell, and so does VLMEvalKit."""
+
 SHARD = 10_000
 """Samples in a shard of an imported task."""
 
@@ -294,7 +297,7 @@ def _count(found: _Read, sample: KitSample) -> None:
     found.missing += sample.answer is None
     found.lone += sample.document is None
     found.without += not sample.references
-    found.cut += sample.answer is not None and len(sample.answer) == 32_767
+    found.cut += sample.answer is not None and len(sample.answer) == EXCELS_LONGEST
     for name, number in sample.scores.items():
         found.sums[name] += number
         found.counts[name] += 1

@@ -40,9 +40,6 @@ NUMBERS = ("hit", "score", "eval_score")
 LABELS = ("category", "l2-category", "split")
 """Columns that tables may group by."""
 
-CUT = 32_767
-"""Characters after which Excel cuts a cell, and so does this kit."""
-
 _AGGREGATES = ("_acc.csv", "_score.csv", "_acc.json", "_score.json", "_rating.json")
 
 

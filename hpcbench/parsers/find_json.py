@@ -15,9 +15,6 @@ from hpcbench.parsers.json_repair import (
     strict,
 )
 
-FORMS = ("json", "fence", "prose")
-"""Places of JSON: it is the whole answer, the content of a code fence, or within other text."""
-
 MOST = 1000
 """Most objects of one answer to examine: the last ones."""
 
@@ -42,7 +39,7 @@ class Candidate:
     found: Found
     """The JSON and its place."""
     form: str
-    """One of `FORMS`."""
+    """`json`: it is the whole answer; `fence`: the content of a code fence; `prose`: within other text."""
 
 
 @dataclass(frozen=True, slots=True)

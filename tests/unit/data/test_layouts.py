@@ -15,7 +15,7 @@ from PIL import Image
 from hpcbench import plugins
 from hpcbench.data import transfer
 from hpcbench.data.datasets import bad_rows, choose, draw, samples, unreadable
-from hpcbench.data.detect import detect
+from hpcbench.data.detect import Detected, beside_or_above, find_table, known_layout
 from hpcbench.data.layouts import MpDocVqa
 from hpcbench.data.references import is_empty
 from hpcbench.data.sync import SmartSync
@@ -24,6 +24,18 @@ from hpcbench.plugins import DatasetIterator, DatasetSpec
 from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.records import FieldMap, Sample, StoredImage
 from hpcbench.schema.run_task import RunTask, SampleOf
+
+
+def detected(folder: Path) -> Detected:
+    """The layout that `hpcbench data add` proposes for a folder without options."""
+    known = known_layout(folder)
+    if known is not None:
+        return known
+    table = find_table(folder)
+    roles = table.propose() if table is not None else None
+    if table is not None and roles is not None and roles.answers:
+        return table.detected(roles)
+    return beside_or_above(folder)
 
 
 def opened(iterator: str, folder: Path, **more: Any) -> DatasetIterator:
@@ -167,7 +179,7 @@ def test_mp_docvqa_has_a_page_for_each_of_its_ids(tmp_path: Path) -> None:
     assert (one.id, one.document, one.references) == ("49153", "pybv0228", ("0.28",))
     assert one.images == tuple(tmp_path / f"images/pybv0228_p{page}.jpg" for page in (80, 81))
     assert one.metadata == {"answer_page_idx": 1}
-    assert detect(tmp_path).iterator == "mp_docvqa"
+    assert detected(tmp_path).iterator == "mp_docvqa"
 
 
 def test_ocrbench_takes_an_answer_or_a_list_of_them(tmp_path: Path) -> None:
@@ -682,7 +694,7 @@ def test_a_big_table_is_guessed_by_its_first_row_alone(
         tmp_path / "a.parquet"
     )
     monkeypatch.delattr("hpcbench.data.annotations.ParquetRows.light")
-    assert detect(tmp_path).definition["mapping"]["references"] == "answer"
+    assert detected(tmp_path).definition["mapping"]["references"] == "answer"
 
 
 # --- packed ---------------------------------------------------------------------------------------------
@@ -706,7 +718,7 @@ def test_a_packed_dataset_gives_the_same_samples(
         image = other.images[0]
         assert isinstance(image, StoredImage)
         assert image.read() == Path(str(one.images[0])).read_bytes()
-    assert detect(version.files) == detect(source)
+    assert detected(version.files) == detected(source)
     with (version.folder / "pack.tar").open("r+b") as pack:
         pack.seek(next(kept.offset or 0 for kept in version.kept()))
         pack.write(b"!")
@@ -731,4 +743,4 @@ def test_what_is_packed_is_guessed_as_it_was(
     (source / name).write_text(text)
     version = SmartSync(tmp_path / "cache").bring(f"file://{source}", pack=True)
     assert not (version.files / name).exists()
-    assert detect(version.files) == detect(source)
+    assert detected(version.files) == detected(source)

@@ -10,7 +10,7 @@ import pytest
 
 from hpcbench import plugins
 from hpcbench.data.datasets import bad_rows
-from hpcbench.data.detect import detect
+from hpcbench.data.detect import known_layout
 from hpcbench.data.ocrbench import _CATEGORIES
 from hpcbench.errors import UserError
 from hpcbench.metrics import ocrbench_v2
@@ -177,4 +177,5 @@ def test_parquet_of_the_same_columns(tmp_path: Path) -> None:
 
 def test_the_folder_is_known_by_its_file(tmp_path: Path) -> None:
     opened(tmp_path, [row("math QA en")])
-    assert detect(tmp_path).iterator == "ocrbench_v2"
+    found = known_layout(tmp_path)
+    assert found is not None and found.iterator == "ocrbench_v2"
