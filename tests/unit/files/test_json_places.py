@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.files.json_places import Changed, Members, locate, read
+from hpcbench.files import json_places
+from hpcbench.files.json_places import SMALL, Changed, Members, locate, read
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6) | st.text(
     '\\"[]{}', max_size=6
@@ -27,6 +31,7 @@ VALUES = st.recursive(
     other=st.dictionaries(TEXT, VALUES, max_size=3),
     indent=st.sampled_from([None, 0, 2]),
     ascii_only=st.booleans(),
+    small=st.sampled_from([SMALL, 0]),
 )
 def test_each_part_is_what_a_reader_of_the_whole_file_finds(
     tmp_path_factory: pytest.TempPathFactory,
@@ -34,11 +39,13 @@ def test_each_part_is_what_a_reader_of_the_whole_file_finds(
     other: dict[str, Any],
     indent: int | None,
     ascii_only: bool,
+    small: int,
 ) -> None:
     path = tmp_path_factory.mktemp("json") / "file.json"
     whole = {**other, "parts": parts}
     path.write_bytes(b" " + json.dumps(whole, indent=indent, ensure_ascii=ascii_only).encode())
-    places = locate(path, "parts")
+    with patch.object(json_places, "SMALL", small):
+        places = locate(path, "parts")
     assert set(places.numbers) == set(parts)
     assert set(places.whole) == set(whole)
     for name, value in parts.items():
@@ -106,3 +113,27 @@ def test_a_member_is_read_when_it_is_asked_for(tmp_path: Path) -> None:
     assert members["seed"] == 7, "it was read before"
     with pytest.raises(Changed):
         members["fingerprint"]
+
+
+def test_a_part_that_is_nested_too_deep_for_a_parser_does_not_hide_the_others(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(f'{{"parts": {{"a": {"[" * 20_000}{"]" * 20_000}, "b": 1}}}}')
+    places = locate(path, "parts")
+    place = places.part("b")
+    assert place is not None
+    assert read(path, places, [place]) == [1]
+
+
+def test_places_of_a_small_file_are_found_without_numpy(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    path.write_text('{"parts": {"a": {"n": 1}}}')
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom hpcbench.files.json_places import locate\n"
+        "print(len(locate(Path(sys.argv[1]), 'parts')), 'numpy' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1 False\n"
