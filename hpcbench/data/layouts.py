@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal
 from hpcbench.data.annotations import ListedRows, Record, Rows, value_of
 from hpcbench.data.box_annotations import boxes, packed
 from hpcbench.data.references import is_empty
-from hpcbench.data.sibling_files import SUFFIXES, Beside
+from hpcbench.data.sibling_files import SUFFIXES, SiblingFiles
 from hpcbench.data.table import TableDataset, is_outside
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec
@@ -372,14 +372,14 @@ class Pairs(_Made):
         """The page of a reference; if several fit, the page whose path shares the most parts with it."""
         folder = self.options.images  # type: ignore[attr-defined]
         if not folder:
-            return self._beside.find(self.folder / name)
+            return self._siblings.find(self.folder / name)
         own = (end for end in _ends(name) if end == name or ends[end] == 1)
-        found = (self._beside.find(self.folder / folder / end) for end in own)
+        found = (self._siblings.find(self.folder / folder / end) for end in own)
         return next(filter(None, found), None)
 
     @cached_property
-    def _beside(self) -> Beside:
-        return Beside(self.tree)
+    def _siblings(self) -> SiblingFiles:
+        return SiblingFiles(self.tree)
 
 
 class Folders(_Made):

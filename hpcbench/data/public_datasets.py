@@ -34,7 +34,7 @@ from hpcbench.data.box_annotations import (
     quad,
 )
 from hpcbench.data.references import is_empty
-from hpcbench.data.sibling_files import Beside
+from hpcbench.data.sibling_files import SiblingFiles
 from hpcbench.data.table import is_outside
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
@@ -182,12 +182,12 @@ class FolderDataset(PublicDataset):
                     yield partial(self._page, path, split)
 
     @cached_property
-    def _beside(self) -> Beside:
-        return Beside(self.tree, (".png", ".jpg", ".jpeg"))
+    def _siblings(self) -> SiblingFiles:
+        return SiblingFiles(self.tree, (".png", ".jpg", ".jpeg"))
 
     def _page(self, path: Path, split: str) -> Page:
         stem = path.parent.parent / self.layout[2] / path.stem
-        image = self._beside.find(stem)
+        image = self._siblings.find(stem)
         if image is None:
             raise UserError(Problem(f"no image {stem.name} in {stem.parent}", str(path)))
         name = f"{split}/{path.stem}" if split else path.stem

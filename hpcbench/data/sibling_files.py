@@ -13,7 +13,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", "
 """Suffixes of pages, in the order of the search."""
 
 
-class Beside:
+class SiblingFiles:
     """Finds files by their names without suffix; `.JPG` counts as `.jpg`. A folder is listed once."""
 
     def __init__(self, tree: Tree, suffixes: Sequence[str] = SUFFIXES) -> None:
