@@ -35,7 +35,7 @@ from hpcbench.plugins import Command
 from hpcbench.sanitize import sanitize
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask
-from hpcbench.worker.event_log import News
+from hpcbench.worker.event_log import EventSink
 from hpcbench.worker.loopback import on_loopback
 from hpcbench.worker.party import Party
 from hpcbench.worker.ranks import RankFailure
@@ -88,7 +88,7 @@ class EngineProcess:
         log: the engine's log; None: the worker's.
         run_tasks: the run tasks that it serves; none: those of the group.
         devices: entries of CUDA_VISIBLE_DEVICES, where it may not have all GPUs of the job; None: it may.
-        news: receives events of the engine's further nodes; None: they are not logged.
+        events: receives events of the engine's further nodes; None: they are not logged.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class EngineProcess:
         *,
         run_tasks: Sequence[ResolvedRunTask] = (),
         devices: Sequence[str] | None = None,
-        news: News | None = None,
+        events: EventSink | None = None,
     ) -> None:
-        self._news = news
+        self._events = events
         self.group = group
         self._experiment, self._owner = experiment, owner
         self.site = experiment.resolved.site
@@ -207,7 +207,7 @@ class EngineProcess:
         timeout = model.load_timeout + 30
         if self.group.nodes > 1:
             self._party = Party(
-                self._experiment, self.group, self._owner.id, self.client, self.log, self._news
+                self._experiment, self.group, self._owner.id, self.client, self.log, self._events
             )
             ready = await self._party.load(
                 body, model, tasks[0].environment, timeout, on_progress=on_progress

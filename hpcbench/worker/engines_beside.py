@@ -28,7 +28,7 @@ class EnginesBeside:
         experiment: the experiment.
         group: the worker's group.
         owner: the worker.
-        news: the worker's log.
+        events: the worker's log.
         near: knows copies of weights on this node.
         stop: set when the worker ends.
     """
@@ -38,12 +38,12 @@ class EnginesBeside:
         experiment: Experiment,
         group: Group,
         owner: Owner,
-        news: WorkerEvents,
+        events: WorkerEvents,
         near: Near,
         stop: asyncio.Event,
     ) -> None:
         self._experiment, self._group, self._owner = experiment, group, owner
-        self._news, self._near, self._stop = news, near, stop
+        self._events, self._near, self._stop = events, near, stop
         self._engines: dict[str, EngineProcess] = {}
         """Model → its engine, which is loaded."""
         self._deaths = Counter[str]()
@@ -81,7 +81,7 @@ class EnginesBeside:
     async def died(self, gone: EngineGone) -> None:
         """Handle the end of the engine of `gone.model`: all end, and the next `of` loads them again."""
         name = gone.model
-        message, _ = await log_death(self._engines.get(name), name, gone, self._news)
+        message, _ = await log_death(self._engines.get(name), name, gone, self._events)
         self._deaths[name] += 1
         if self._deaths[name] >= ENGINE_DEATHS:
             self._given_up[name] = (
@@ -119,7 +119,7 @@ class EnginesBeside:
         self._engines[name] = await engine.__aenter__()
         all_gpus = self._group.gpus if gpus else 0
         try:
-            if await load_engine(engine, model, all_gpus, self._news, self._stop) is None:
+            if await load_engine(engine, model, all_gpus, self._events, self._stop) is None:
                 await self._end(name)
                 return False
             await engine.client.take(one.task.route if one.task.protocol == "http" else "proxied")

@@ -17,7 +17,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.plan import Group
 
 
-class News(Protocol):
+class EventSink(Protocol):
     """Receives events of a worker."""
 
     def write(self, kind: Kind, /, *, sync: bool = False, **details: Any) -> None:

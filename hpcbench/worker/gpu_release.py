@@ -11,7 +11,7 @@ import time
 
 from hpcbench.monitor.alarms import Alarm
 from hpcbench.monitor.sampler import Monitor
-from hpcbench.worker.event_log import News
+from hpcbench.worker.event_log import EventSink
 
 LONGEST_SECONDS = 20.0
 """Longest wait of the next load for the previous engine's memory."""
@@ -22,7 +22,9 @@ TOLERANCE = 256 << 20
 _PAUSE_SECONDS = 0.1
 
 
-async def wait_for_memory(monitor: Monitor, news: News, longest: float = LONGEST_SECONDS) -> None:
+async def wait_for_memory(
+    monitor: Monitor, events: EventSink, longest: float = LONGEST_SECONDS
+) -> None:
     """Wait until each GPU's memory is as before any engine, and log the result.
 
     If no GPU can be read, it neither waits nor logs.
@@ -40,6 +42,6 @@ async def wait_for_memory(monitor: Monitor, news: News, longest: float = LONGEST
         text = f"GPU {gpu.index} ({gpu.name}) still holds {size / 2**30:.3g} GiB ({size} bytes) more than "
         text += f"before the first engine, {waited:.0f} s after the last engine ended"
         alarm = Alarm("gpu_memory_held", text)
-        news.write("alarm", sync=True, kind=alarm.kind, message=alarm.message)
+        events.write("alarm", sync=True, kind=alarm.kind, message=alarm.message)
     if left and not kept:
-        news.write("memory_returned", seconds=round(waited, 2), left=max(left.values()))
+        events.write("memory_returned", seconds=round(waited, 2), left=max(left.values()))

@@ -17,7 +17,7 @@ from hpcbench.monitor.engine_log import LoggedMemory
 from hpcbench.monitor.memory_figures import memory_figures
 from hpcbench.monitor.sampler import Monitor, Summary
 from hpcbench.worker.engine import EngineProcess, Loaded, last_lines
-from hpcbench.worker.event_log import News
+from hpcbench.worker.event_log import EventSink
 from hpcbench.worker.gpu_release import wait_for_memory
 
 ENGINES_DOING = ("out_of_memory", "memory_near_limit", "disk_nearly_full", "engine_gone")
@@ -43,7 +43,7 @@ class JobWatch:
         folders: folders whose disks are watched, by name.
         file: the monitor's output file.
         log: the engines' log.
-        news: the worker's log.
+        events: the worker's log.
         alone: whether the job has no other worker.
     """
 
@@ -52,12 +52,12 @@ class JobWatch:
         folders: Mapping[str, str | Path],
         file: Path,
         log: Path,
-        news: News,
+        events: EventSink,
         *,
         alone: bool = True,
     ) -> None:
         self._alone = alone
-        self._folders, self._file, self._log, self._news = folders, file, log, news
+        self._folders, self._file, self._log, self._events = folders, file, log, events
         self._seen: dict[str, Seen] = {}
         self._monitor: Monitor
         self._wrapper: EngineProcess | None = None
@@ -102,7 +102,7 @@ class JobWatch:
 
     async def unloaded(self) -> None:
         """Wait for the memory of an engine that has ended."""
-        await wait_for_memory(self._monitor, self._news)
+        await wait_for_memory(self._monitor, self._events)
 
     def alarm(self, alarm: Alarm) -> None:
         """Log an alarm of the monitor."""
@@ -110,12 +110,12 @@ class JobWatch:
         with contextlib.suppress(OSError):
             lines = last_lines(self._log)[-TAIL_LINES:]
             said = {"tail": lines} if alarm.kind in ENGINES_DOING else {}
-            self._news.write("alarm", sync=True, kind=alarm.kind, message=alarm.message, **said)
+            self._events.write("alarm", sync=True, kind=alarm.kind, message=alarm.message, **said)
 
     def _tell_measured(self, summary: Summary) -> None:
         """Log for each run task how well the client kept up, and the memory that serving took."""
         for note in summary.notes:
-            self._news.write("monitor_note", message=note)
+            self._events.write("monitor_note", message=note)
         phases = {phase.name: phase for phase in summary.phases}
         for name, seen in self._seen.items():
             median = statistics.median(seen.first_tokens or [0.0])
@@ -123,7 +123,7 @@ class JobWatch:
                 "client_bound": seen.health.client_bound(median),
                 **seen.health.to_json(),
             }
-            self._news.write("client_health", run_task=name, **health)
+            self._events.write("client_health", run_task=name, **health)
             if name in phases:
                 figures = asdict(memory_figures(phases[name], seen.memory))
                 known = {key: value for key, value in figures.items() if value is not None}
@@ -131,4 +131,4 @@ class JobWatch:
                     interface: asdict(traffic)
                     for interface, traffic in phases[name].network.items()
                 }
-                self._news.write("monitor", run_task=name, memory=known, network=network)
+                self._events.write("monitor", run_task=name, memory=known, network=network)

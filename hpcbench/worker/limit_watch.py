@@ -18,11 +18,11 @@ class LimitWatch:
     """Follows the limits of one model after the other.
 
     Args:
-        news: the worker's log.
+        events: the worker's log.
     """
 
-    def __init__(self, news: WorkerEvents) -> None:
-        self._news = news
+    def __init__(self, events: WorkerEvents) -> None:
+        self._events = events
         self._last: dict[str, tuple[int, int]] = {}
         """Model → refusals and waits in its last event."""
         self._said = float("-inf")
@@ -55,7 +55,7 @@ class LimitWatch:
         if seen == self._last.get(self._model, (0, 0)):
             return
         self._last[self._model], self._said = seen, now()
-        self._news.write(
+        self._events.write(
             "limited", model=self._model, message=self._words(), **self._limits.to_json()
         )
 

@@ -18,8 +18,8 @@ from hpcbench.worker.event_log import WorkerEvents
 class Near:
     """Copies of sources on this node, and the open datasets; each once per worker."""
 
-    def __init__(self, experiment: Experiment, news: WorkerEvents) -> None:
-        self._experiment, self._news = experiment, news
+    def __init__(self, experiment: Experiment, events: WorkerEvents) -> None:
+        self._experiment, self._events = experiment, events
         self._staged: dict[str, str] = {}
         self._datasets: dict[str, DatasetIterator] = {}
 
@@ -35,11 +35,11 @@ class Near:
                 folder = staging_folder(wanted)
                 copied = await asyncio.to_thread(stage, Path(source), folder)
             except EnvironmentFault as fault:
-                self._news.write("staging_skipped", source=source, message=str(fault))
+                self._events.write("staging_skipped", source=source, message=str(fault))
             else:
                 self._staged[source] = str(copied)
                 taken = round(time.monotonic() - started, 1)
-                self._news.write("staged", source=source, path=str(copied), seconds=taken)
+                self._events.write("staged", source=source, path=str(copied), seconds=taken)
         return self._staged[source]
 
     async def dataset(self, dataset: Dataset) -> DatasetIterator:

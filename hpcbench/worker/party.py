@@ -15,7 +15,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import Client, EngineGone, LoadFailed
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group
-from hpcbench.worker.event_log import News
+from hpcbench.worker.event_log import EventSink
 from hpcbench.worker.ranks import RankFailure, Ranks, guilty, nodes_of_job
 from hpcbench.worker.rendezvous import address_of, held_port, own_address
 
@@ -38,7 +38,7 @@ class Party:
         owner: the worker's id.
         client: the client of the wrapper on this node, the first.
         log: the log of this node's engine.
-        news: receives events of the other nodes; None: they are not logged.
+        events: receives events of the other nodes; None: they are not logged.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Party:
         owner: str,
         client: Client,
         log: Path,
-        news: News | None = None,
+        events: EventSink | None = None,
     ) -> None:
-        self._news = news
+        self._events = events
         self._experiment, self._group, self._owner = experiment, group, owner
         self._client, self._log = client, log
         self._site = experiment.resolved.site
@@ -124,7 +124,7 @@ class Party:
         on_progress: Callable[[str], None],
     ) -> dict[str, Any]:
         ranks = self._ranks = Ranks(
-            self._experiment, self._group, self._owner, self.nodes, self._news
+            self._experiment, self._group, self._owner, self.nodes, self._events
         )
         await ranks.start(order)
         loading = asyncio.ensure_future(self._client.load(first, timeout, on_progress=on_progress))

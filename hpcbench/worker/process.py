@@ -141,13 +141,13 @@ class Worker:
         self.at: str | None = None
         """Run task of the current shard."""
         self.wishes = control_state(experiment)
-        self.news = WorkerEvents(experiment, group, owner)
+        self.events = WorkerEvents(experiment, group, owner)
         self.place, self.workers = place, workers
         self.board: ShardScheduler
         self.suspected: dict[str, set[str]] = {}
         """Run task → samples in flight when an engine died, except samples that did not end it alone."""
         self.poisonous = 0
-        self.near = Near(experiment, self.news)
+        self.near = Near(experiment, self.events)
         self.pilots: dict[str, Pilot] = {}
         """Run task → its pilot."""
         self.best: dict[str, Adaptive] = {}
@@ -172,7 +172,7 @@ class Worker:
         """The part of the budget that this worker may still spend."""
         self.watch: JobWatch
         self.serving: Serving
-        self.beside = EnginesBeside(experiment, group, owner, self.news, self.near, self.stop)
+        self.beside = EnginesBeside(experiment, group, owner, self.events, self.near, self.stop)
         """Engines of the further models of agents."""
 
     def _board(self) -> ShardScheduler:
@@ -219,21 +219,21 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT):
             loop.add_signal_handler(number, self._drain, signal.Signals(number).name)
         try:
-            self.owner = self.news.open()
-            self.purse = Purse(self.experiment, self.owner.id, self.workers, self.news)
+            self.owner = self.events.open()
+            self.purse = Purse(self.experiment, self.owner.id, self.workers, self.events)
             self.board = self._board()
             near = scratch(self.experiment.resolved.site.scratch)
             if reaped := [*reap(), *reap_folders(near)]:
-                self.news.write("orphans_reaped", names=reaped)
+                self.events.write("orphans_reaped", names=reaped)
             self.watch = watch = self._job_watch(near)
             async with (
                 watch.running(),
                 EngineProcess(
-                    self.experiment, self.group, self.owner, watch.unloaded, news=self.news
+                    self.experiment, self.group, self.owner, watch.unloaded, events=self.events
                 ) as wrapper,
             ):
                 self.serving = Serving(
-                    wrapper, self.news, watch, self.owner.node, self.stop, self.board.given_up, self._drain
+                    wrapper, self.events, watch, self.owner.node, self.stop, self.board.given_up, self._drain
                 )  # fmt: skip
                 try:
                     await self._work()
@@ -246,13 +246,13 @@ class Worker:
                     await self.beside.end()
                     await self.serving.end()
                 watch.engine(wrapper, None)
-            return self.news.close("stopped" if self.stop.is_set() else "finished")
+            return self.events.close("stopped" if self.stop.is_set() else "finished")
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            return self.news.disk_full(error)
+            return self.events.disk_full(error)
         except HpcbenchError as error:
-            return self.news.close("failed", message=str(error), exit_code=error.exit_code)
+            return self.events.close("failed", message=str(error), exit_code=error.exit_code)
 
     def _job_watch(self, near: str | Path) -> JobWatch:
         here, place = self.experiment, (self.group.id, self.owner.id)
@@ -261,7 +261,7 @@ class Worker:
             folders,
             here.worker_monitor(*place),
             here.worker_log(*place),
-            self.news,
+            self.events,
             alone=self.group.replicas == 1,
         )
 
@@ -296,7 +296,7 @@ class Worker:
         if taken is None:
             return
         started, self.at, self.halt = time.monotonic(), run_task.name, asyncio.Event()
-        self.news.write("shard_claimed", shard=taken.shard.id, attempt=taken.attempt)
+        self.events.write("shard_claimed", shard=taken.shard.id, attempt=taken.attempt)
         await self._shard(run_task, taken)
         self.at = None
         self.board.took(found.shard.seconds, time.monotonic() - started)
@@ -338,7 +338,7 @@ class Worker:
             await self._answer(run_task, taken)
         except Fenced as fenced:
             taken.abandon()
-            self.news.write("fenced", message=str(fenced))
+            self.events.write("fenced", message=str(fenced))
             if _is_replaced(self.experiment, taken, self.owner):
                 self._drain("replaced by a later run of this job")
         except EngineGone as gone:
@@ -349,7 +349,7 @@ class Worker:
         except HpcbenchError as error:
             cause = {"cause": error.cause} if isinstance(error, ModuleFailed) else {}
             taken.end("failed", reason=str(error), **cause)
-            self.news.write(
+            self.events.write(
                 "shard_failed", sync=True, shard=taken.shard.id, message=str(error), **cause
             )
         else:
@@ -363,7 +363,7 @@ class Worker:
 
     def _tell_done(self, done: Claim, last: Mapping[str, Any]) -> None:
         """Copy the shard's last event to our own log: status of 10,000 shards then opens 200 files."""
-        self.news.write(
+        self.events.write(
             "shard_done",
             shard=done.shard.id,
             attempt=done.attempt,
@@ -485,7 +485,7 @@ class Worker:
                 message = (
                     f"sample {sample_id} ended the engine twice, the second time alone: {gone}"
                 )
-                self.news.write("poisonous", sync=True, run_task=run_task.name, message=message)
+                self.events.write("poisonous", sync=True, run_task=run_task.name, message=message)
                 if not await self._load(run_task):
                     if self.stop.is_set():
                         return
@@ -542,7 +542,7 @@ class Worker:
                     last_sync = now
                 if now - last_news >= PROGRESS_SECONDS:
                     answered = len(taken.answered)
-                    self.news.write(
+                    self.events.write(
                         "progress",
                         shard=taken.shard.id,
                         answered=answered,
@@ -572,7 +572,7 @@ class Worker:
             folder = self.held.enter_context(
                 held_folder(scratch(self.experiment.resolved.site.scratch))
             )
-            tools = await started_tools(self.experiment, run_task, folder, self.news)
+            tools = await started_tools(self.experiment, run_task, folder, self.events)
             self.toolboxes[name] = tools, times, folder
         tools, times, folder = self.toolboxes[name]
         served = {
@@ -656,7 +656,7 @@ class Worker:
         route = await self.serving.wrapper.client.take(wanted)
         if self.routes.get(name) != route:
             self.routes[name] = route
-            self.news.write("route", run_task=name, route=route)
+            self.events.write("route", run_task=name, route=route)
 
     def _tell_chosen(self, run_task: ResolvedRunTask, concurrency: int | Adaptive) -> None:
         """Log the number of `concurrency: auto` whenever it changes."""
@@ -665,13 +665,13 @@ class Worker:
         at_once = _limit(concurrency)
         if self.chosen.get(run_task.name) != at_once:
             self.chosen[run_task.name] = at_once
-            self.news.write("concurrency", sync=True, run_task=run_task.name, at_once=at_once)
+            self.events.write("concurrency", sync=True, run_task=run_task.name, at_once=at_once)
 
     def _drain(self, name: str) -> None:
         if not self.stop.is_set():
             self.stop.set()
             self.halt.set()
-            self.news.write("draining", signal=name)
+            self.events.write("draining", signal=name)
 
 
 def _limit(concurrency: int | Adaptive) -> int:

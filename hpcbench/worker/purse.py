@@ -23,13 +23,13 @@ class Purse:
         experiment: the experiment.
         worker: the worker's id.
         workers: number of workers of its group.
-        news: the worker's log.
+        events: the worker's log.
     """
 
     def __init__(
-        self, experiment: Experiment, worker: str, workers: int, news: WorkerEvents
+        self, experiment: Experiment, worker: str, workers: int, events: WorkerEvents
     ) -> None:
-        self._experiment, self._worker, self._news = experiment, worker, news
+        self._experiment, self._worker, self._events = experiment, worker, events
         self._workers = max(1, workers)
         self.caps = caps_of(experiment)
         """The budget; it is fixed while a worker runs."""
@@ -93,7 +93,7 @@ class Purse:
         whole = self._whole()
         if whole != self._reported:
             self._reported = whole
-            self._news.write("budget", spent=_rounded(whole))
+            self._events.write("budget", spent=_rounded(whole))
 
     def close(self) -> None:
         """Return what is left; no request is in flight."""

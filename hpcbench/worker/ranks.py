@@ -29,7 +29,7 @@ from hpcbench.schema.site import Site
 from hpcbench.slurm.gpu_request import gpu_options
 from hpcbench.slurm.nodes import expand_nodes
 from hpcbench.subprocesses import printed
-from hpcbench.worker.event_log import News
+from hpcbench.worker.event_log import EventSink
 from hpcbench.wrapper.exit_causes import LEFT
 
 BEAT_SECONDS = 1.0
@@ -131,7 +131,7 @@ class Ranks:
         group: the worker's group.
         owner: the worker's id, part of the names of the ranks' logs.
         nodes: names of all nodes; the first one is this one.
-        news: receives the events of the other nodes' monitors; None: they are not logged.
+        events: receives the events of the other nodes' monitors; None: they are not logged.
     """
 
     def __init__(
@@ -140,11 +140,11 @@ class Ranks:
         group: Group,
         owner: str,
         nodes: Sequence[str],
-        news: News | None = None,
+        events: EventSink | None = None,
     ) -> None:
         self._experiment, self._group, self._owner = experiment, group, owner
         self._steps = [
-            _Step(number, node, self._log(number), news)
+            _Step(number, node, self._log(number), events)
             for number, node in enumerate(nodes)
             if number
         ]
@@ -216,8 +216,8 @@ class Ranks:
 class _Step:
     """One further node: its step, and what it reports."""
 
-    def __init__(self, rank: int, node: str, log: Path, news: News | None) -> None:
-        self.rank, self.node, self.log, self._news = rank, node, log, news
+    def __init__(self, rank: int, node: str, log: Path, events: EventSink | None) -> None:
+        self.rank, self.node, self.log, self._events = rank, node, log, events
         self.here = self.started = self._silent = self._failed = False
         self._id: str | None = None
         """Slurm's id of the step, once it has said it."""
@@ -308,12 +308,12 @@ class _Step:
                     str(said.get("kind")), str(said.get("message")),
                     tail=tuple(said.get("tail") or ()), **fields,
                 )  # fmt: skip
-            if said.get("said") == "event" and said.get("event") in FORWARDED and self._news:
+            if said.get("said") == "event" and said.get("event") in FORWARDED and self._events:
                 details = {"rank": self.rank, "node": self.node, **said["details"]}
                 if "message" in details:
                     details["message"] = f"{self.node}: {details['message']}"
                 with contextlib.suppress(OSError):  # a full disk is detected elsewhere, too
-                    self._news.write(said["event"], sync=True, **details)
+                    self._events.write(said["event"], sync=True, **details)
 
     def _fail(self, kind: str, message: str, **more: Any) -> None:
         if not self._ending and not self._failed:

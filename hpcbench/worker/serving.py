@@ -28,7 +28,7 @@ class Serving:
 
     Args:
         wrapper: the wrapper's process.
-        news: the worker's log.
+        events: the worker's log.
         watch: is informed of each engine.
         node: name of this node.
         stop: set when the worker ends.
@@ -39,16 +39,16 @@ class Serving:
     def __init__(
         self,
         wrapper: EngineProcess,
-        news: WorkerEvents,
+        events: WorkerEvents,
         watch: JobWatch,
         node: str,
         stop: asyncio.Event,
         given_up: set[str],
         drain: Callable[[str], None],
     ) -> None:
-        self.wrapper, self._news, self._watch, self._node = wrapper, news, watch, node
+        self.wrapper, self._events, self._watch, self._node = wrapper, events, watch, node
         self._stop, self._given_up, self._drain = stop, given_up, drain
-        self._tokens, self._limits = TokenWatch(news), LimitWatch(news)
+        self._tokens, self._limits = TokenWatch(events), LimitWatch(events)
         self._deaths: dict[str, int] = {}
         self._failed_loads = 0
         self.loaded: Loaded | None = None
@@ -91,11 +91,11 @@ class Serving:
         """Load the model, again after each machine that was taken away: the machines' cost ends that."""
         while True:
             try:
-                return await load_engine(self.wrapper, model, model.gpus, self._news, self._stop)
+                return await load_engine(self.wrapper, model, model.gpus, self._events, self._stop)
             except (LoadFailed, EngineGone) as error:
                 if self._stop.is_set() or not await self.wrapper.taken():
                     raise
-                self._news.write(
+                self._events.write(
                     "engine_died", sync=True, model=model.name, message=str(error), cause=TAKEN
                 )
 
@@ -110,7 +110,7 @@ class Serving:
         Returns:
             Whether model or samples may be the cause; False: its rented machine was taken away.
         """
-        message, cause = await log_death(self.wrapper, model.name, gone, self._news)
+        message, cause = await log_death(self.wrapper, model.name, gone, self._events)
         self.wrapper.model = None
         if cause == TAKEN:
             return False
@@ -127,18 +127,18 @@ class Serving:
     def _give_up(self, model: Model, message: str, cause: str | None) -> None:
         self._given_up.add(model.name)
         log = str(self.wrapper.log)
-        self._news.write(
+        self._events.write(
             "model_failed", sync=True, model=model.name, message=message, log=log, cause=cause
         )
 
     def _bad_node(self, node: str, message: str) -> None:
         """Leave the work to jobs that avoid this node."""
-        self._news.write("bad_node", sync=True, node=node, message=message)
+        self._events.write("bad_node", sync=True, node=node, message=message)
         self._drain("bad node")
 
 
 async def load_engine(
-    engine: EngineProcess, model: Model, gpus: int, news: WorkerEvents, stop: asyncio.Event
+    engine: EngineProcess, model: Model, gpus: int, events: WorkerEvents, stop: asyncio.Event
 ) -> Loaded | None:
     """Load a model, and log that it is loading and that it is ready; None: `stop` was set before.
 
@@ -146,7 +146,7 @@ async def load_engine(
         engine: its engine.
         model: the model, from the nearest copy.
         gpus: GPUs that this allocation must have.
-        news: the worker's log.
+        events: the worker's log.
         stop: set when the worker ends.
 
     Raises:
@@ -159,14 +159,14 @@ async def load_engine(
             lacking = await asyncio.to_thread(check_allocation, gpus, model.gpu_memory_gb)
             if lacking:
                 raise LoadFailed("allocation", lacking, cause="allocation")
-        return await engine.load(model, lambda line: news.write("loading", message=line))
+        return await engine.load(model, lambda line: events.write("loading", message=line))
 
-    news.write("model_loading", sync=True, model=model.name)
+    events.write("model_loading", sync=True, model=model.name)
     loading = await unless_stopped(stop, fitting())
     if loading is None:
         return None
     loaded = loading.result()
-    news.write(
+    events.write(
         "model_ready",
         sync=True,
         model=model.name,
@@ -194,13 +194,13 @@ async def _hardware(engine: EngineProcess, model: Model) -> dict[str, Any]:
 
 
 async def log_death(
-    engine: EngineProcess | None, model: str, gone: EngineGone, news: WorkerEvents
+    engine: EngineProcess | None, model: str, gone: EngineGone, events: WorkerEvents
 ) -> tuple[str, str | None]:
     """Log an engine's own end; returns its message and its cause. None: the engine was ended meanwhile."""
     cause = "unknown" if engine is None else await engine.cause()
     blamed = None if engine is None else await engine.blamed()
     message = str(blamed or gone)
-    news.write("engine_died", sync=True, model=model, message=message, cause=cause)
+    events.write("engine_died", sync=True, model=model, message=message, cause=cause)
     return message, cause
 
 

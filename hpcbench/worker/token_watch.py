@@ -23,11 +23,11 @@ class TokenWatch:
     """Follows one relay after the other.
 
     Args:
-        news: the worker's log.
+        events: the worker's log.
     """
 
-    def __init__(self, news: WorkerEvents) -> None:
-        self._news = news
+    def __init__(self, events: WorkerEvents) -> None:
+        self._events = events
         self._before: dict[str, dict[str, Any]] = {}
         """Model → figures of its earlier relays."""
         self._last: dict[str, dict[str, Any]] = {}
@@ -81,9 +81,9 @@ class TokenWatch:
             why = found.pop("why", None)
             if why is not None and why != self._why.get(model):
                 waiting = found.get("waiting", 0)
-                self._news.write("token_failed", model=model, message=why, waiting=waiting)
+                self._events.write("token_failed", model=model, message=why, waiting=waiting)
             self._why[model] = why or ""
             whole, last = added(self._before[model], found), self._last.get(model, {})
             self._last[model] = whole
             if any(whole.get(name) != last.get(name) for name in _CHANGES):
-                self._news.write("token", model=model, **whole)
+                self._events.write("token", model=model, **whole)

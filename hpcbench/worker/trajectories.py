@@ -32,7 +32,7 @@ from hpcbench.worker.event_log import WorkerEvents
 
 
 async def started_tools(
-    experiment: Experiment, run_task: ResolvedRunTask, folder: Path, news: WorkerEvents
+    experiment: Experiment, run_task: ResolvedRunTask, folder: Path, events: WorkerEvents
 ) -> Toolbox:
     """The tools of a run task's agent, started, and equal to those of the submission.
 
@@ -40,7 +40,7 @@ async def started_tools(
         experiment: the experiment.
         run_task: the run task.
         folder: folder on this node with the images of trajectories; tools in images see only this one.
-        news: the worker's log.
+        events: the worker's log.
 
     Raises:
         EnvironmentFault: a tool cannot be started, or another one was submitted.
@@ -61,7 +61,7 @@ async def started_tools(
     }
 
     def say(line: str) -> None:
-        news.write("tool_note", run_task=run_task.name, message=line)
+        events.write("tool_note", run_task=run_task.name, message=line)
 
     return await toolbox_of(
         needing(run_task.agent),

@@ -24,7 +24,7 @@ from hpcbench.inference.client import EngineGone, LoadFailed
 from hpcbench.schema.model import Parallel
 from hpcbench.schema.records import Message, Request
 from hpcbench.worker.engine import EngineProcess
-from hpcbench.worker.event_log import News
+from hpcbench.worker.event_log import EventSink
 from tests.faults.conftest import Trial, question
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
@@ -73,7 +73,7 @@ class Nodes:
 
     @asynccontextmanager
     async def engine(
-        self, number: int = 0, news: News | None = None
+        self, number: int = 0, events: EventSink | None = None
     ) -> AsyncIterator[EngineProcess]:
         """The worker's side of an engine on both."""
         self.experiment.use_packages()
@@ -83,7 +83,7 @@ class Nodes:
         async def nothing() -> None:
             pass
 
-        async with EngineProcess(self.experiment, group, owner, nothing, news=news) as engine:
+        async with EngineProcess(self.experiment, group, owner, nothing, events=events) as engine:
             yield engine
 
     async def load(self, engine: EngineProcess) -> None:

@@ -18,11 +18,11 @@ def rung(folder: Path, alarm: Alarm) -> dict[str, Any]:
     here = experiment(folder, [record(0)])
     (group,) = here.work.groups
     worker = Worker(here, group, Owner.here())
-    worker.owner = worker.news.open()
+    worker.owner = worker.events.open()
     log = here.worker_log(group.id, worker.owner.id)
     log.write_text("".join(f"line {number}\n" for number in range(60)) + "\n")
     worker._job_watch(folder).alarm(alarm)
-    worker.news.close("finished")
+    worker.events.close("finished")
     [(_, events)] = here.worker_records()
     (found,) = (event for event in events if event["event"] == "alarm")
     return found

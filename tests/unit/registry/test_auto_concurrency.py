@@ -167,11 +167,11 @@ def test_what_was_chosen_is_written_once_and_is_in_performance_and_report(
 ) -> None:
     one = worker(tmp_path, 8)
     task, searched = one.experiment.run_task("rt"), Adaptive(8)
-    one.owner = one.news.open()
+    one.owner = one.events.open()
     for limit in (4, 4, 8):
         searched.limit = limit
         one._tell_chosen(task, searched)
-    one.news.close("finished")
+    one.events.close("finished")
     ((_, events),) = one.experiment.worker_records()
     assert [each["at_once"] for each in events if each["event"] == "concurrency"] == [4, 8]
 
@@ -187,9 +187,9 @@ def test_what_was_chosen_is_written_once_and_is_in_performance_and_report(
 
 def test_a_number_in_the_plan_is_no_choice(tmp_path: Path) -> None:
     one = worker(tmp_path, None, concurrency=2)
-    one.owner = one.news.open()
+    one.owner = one.events.open()
     one._tell_chosen(one.experiment.run_task("rt"), 2)
-    one.news.close("finished")
+    one.events.close("finished")
     write_performance(one.experiment)
     performance = read_json(one.experiment.performance_file)
     assert performance["run_tasks"]["rt"]["load"]["chosen"] is None
