@@ -261,14 +261,14 @@ def give_up_rights() -> None:
     _libc.capset(struct.pack("II", _CAPABILITY_VERSION, 0), bytes(24))
 
 
-class Held(NamedTuple):
+class MemoryUse(NamedTuple):
     """Memory of this process, bytes."""
 
     addresses: int
     data: int
 
     @classmethod
-    def now(cls) -> Held:
+    def now(cls) -> MemoryUse:
         """Its memory at this moment."""
         size, _, _, _, _, data, _ = map(int, Path("/proc/self/statm").read_text().split())
         return cls(size * resource.getpagesize(), data * resource.getpagesize())
@@ -318,7 +318,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stderr.write(f"hpcbench: {holds.missing}\n")
     limit_processes()
     if given.memory is not None:
-        limit_data(Held.now().data + given.memory)
+        limit_data(MemoryUse.now().data + given.memory)
     try:
         os.execvp(given.command[0], given.command)  # noqa: S606 - the command is the server's
     except OSError as error:

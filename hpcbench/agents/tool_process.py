@@ -103,7 +103,7 @@ class Host:
         self._children: dict[int, _Child] = {}
         self._free: list[_Child] = []
         self._made = 0
-        self._held = confine.Held.now()
+        self._held = confine.MemoryUse.now()
         self._heard = frames.Buffer()
 
     def serve(self, calls: int) -> None:

@@ -16,7 +16,7 @@ from hpcbench.parsers import same_reading, version_of
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ScoreVersions:
     """The parser and metrics that computed the scores of a run task."""
 
     reading: str = ""
@@ -25,21 +25,21 @@ class Made:
     """Metric → the signature it was scored by; other metrics are unknown."""
 
 
-def made_by(experiment: Experiment, place: Place, run_task: str) -> Made:
+def made_by(experiment: Experiment, place: Place, run_task: str) -> ScoreVersions:
     """The parser and metrics that computed the scores of a run task."""
     keys = read_keys(place)
     if keys is not None and keys.signatures:
-        return Made(keys.reading, keys.signatures)
+        return ScoreVersions(keys.reading, keys.signatures)
     table = scores_of(experiment, run_task)
     entries = table.values if table is not None else {}
-    return Made("", {name: one.signature for name, one in entries.items()})
+    return ScoreVersions("", {name: one.signature for name, one in entries.items()})
 
 
 def other_reading(readings: tuple[str, str], ids: tuple[str, str]) -> tuple[str, str] | None:
     """Why scores of different readings must not be compared, and the remedy; None: they may be compared.
 
     Args:
-        readings: the readings of two experiments' scores, as `Made.reading`.
+        readings: the readings of two experiments' scores, as `ScoreVersions.reading`.
         ids: the two experiments.
     """
     (one, other), (first, second) = readings, ids

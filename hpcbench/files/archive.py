@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from hpcbench.files.atomic import (
     GONE,
     WRITES_FAILED,
-    Looks,
+    ReadRetries,
     Tell,
     link_exclusive,
     open_beside,
@@ -145,7 +145,7 @@ class Folder:
             at: offset of the first byte.
             size: most bytes; None: all.
         """
-        done, looks = 0, Looks()
+        done, retries = 0, ReadRetries()
         while True:
             try:
                 left = None if size is None else size - done
@@ -154,7 +154,7 @@ class Folder:
                     yield block
                 return
             except OSError as error:
-                if error.errno in WRITES_FAILED and looks.again(error):
+                if error.errno in WRITES_FAILED and retries.again(error):
                     continue
                 # Folded since the look, or, over NFS, during the read: the folded file has the same bytes.
                 if error.errno not in GONE or name not in self.names:

@@ -144,18 +144,18 @@ def read_json(path: Path) -> Any:
 
 
 def unless_stale(look: Callable[[], _T]) -> _T:
-    """Look at a file by its name; look again, for up to LOOK_SECONDS, if an error may pass: see `Looks`."""
-    looks = Looks()
+    """Look at a file by its name, again for up to LOOK_SECONDS if an error may pass: see `ReadRetries`."""
+    retries = ReadRetries()
     while True:
         try:
             return look()
         except OSError as error:
-            if not looks.again(error):
+            if not retries.again(error):
                 raise
 
 
-class Looks:
-    """Repeated looks at a file that other nodes replace or write to.
+class ReadRetries:
+    """Repeated reads of a file that other nodes replace or write to.
 
     A node remembers for a while which file a name means: ESTALE says that this file was removed. A look is
     also repeated where other processes' writes to the file found no space: a look needs no space.
@@ -370,7 +370,7 @@ def read_lines(path: Path, tell: Tell | None = None) -> Iterator[dict[str, Any]]
 
 def _lines_of(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file. If another node replaces the file meanwhile, continue in the new file."""
-    at, looks = 0, Looks()
+    at, retries = 0, ReadRetries()
     while True:
         try:
             with path.open("rb") as file:
@@ -382,7 +382,7 @@ def _lines_of(path: Path) -> Iterator[bytes]:
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return
-            if not looks.again(error):
+            if not retries.again(error):
                 if error.errno == errno.ESTALE:  # removed, and this node still remembers its name
                     return
                 raise
