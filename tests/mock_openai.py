@@ -45,6 +45,8 @@ class Script:
     """Line end of the stream."""
     decorate: bool = False
     """Comments, other fields, and data over several lines."""
+    ascii: bool = False
+    """Other characters than ASCII's come as escapes, also half of one."""
     fast: bool = False
     """For benchmarks: look at nothing, keep nothing, answer in one piece."""
     start: str = "ok"
@@ -181,7 +183,7 @@ class Server:
             if act == "refusal":
                 chunks[1:-1] = [{"choices": [{"index": 0, "delta": {"refusal": "I will not."}}]}]
             chunks = self._counted(chunks, body.get("stream_options") or {}, act)
-        texts = [json.dumps(chunk, ensure_ascii=False) for chunk in chunks]
+        texts = [json.dumps(chunk, ensure_ascii=self.script.ascii) for chunk in chunks]
         return [self._event(text) for text in [*texts, "[DONE]"]]
 
     def _counted(

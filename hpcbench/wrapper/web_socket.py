@@ -61,7 +61,7 @@ class WebSocketPlane:
         except asyncio.TimeoutError:  # noqa: UP041 (another class in Python 3.10)
             return False
         key = as_object(message.get("text") or "").get("key")
-        return isinstance(key, str) and self._admits([(b"x-api-key", key.encode())])
+        return isinstance(key, str) and self._admits([(b"x-api-key", _bytes(key))])
 
 
 class _Connection:
@@ -95,14 +95,14 @@ class _Connection:
         exchange = _Frames(name, self._tell)
         if name in self._running:
             return await exchange.refuse(400, "bad_request", "this id has a request in flight")
-        body = json.dumps(request).encode()
+        body = _text(request).encode()
         task = asyncio.ensure_future(exchange.run(self._proxy, body, []))
         self._running[name] = task
         task.add_done_callback(lambda done: self._running.pop(name, None))
         return None
 
     async def _tell(self, frame: dict[str, Any]) -> None:
-        await self._send({"type": "websocket.send", "text": json.dumps(frame, ensure_ascii=False)})
+        await self._send({"type": "websocket.send", "text": _text(frame)})
 
 
 class _Frames(Exchange):
@@ -131,6 +131,21 @@ class _Frames(Exchange):
 
 async def _close(send: Send, code: int, reason: str) -> None:
     await send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+def _bytes(key: str) -> bytes:
+    """A key as a header would have it; JSON may escape half of a character, which no right key has."""
+    return key.encode("utf-8", "surrogatepass")
+
+
+def _text(value: object) -> str:
+    """JSON; half of a character, which an engine or a client may send, stays an escape."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return text
 
 
 def _json(text: str) -> Any:

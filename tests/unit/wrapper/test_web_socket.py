@@ -70,7 +70,9 @@ def test_an_answer_in_one_piece_is_one_chunk() -> None:
     run(journey())
 
 
-@pytest.mark.parametrize("first", [{"key": "wrong"}, {"key": 7}, {"id": "1", "request": ASK}, []])
+@pytest.mark.parametrize(
+    "first", [{"key": "wrong"}, {"key": 7}, {"key": "\ud800"}, {"id": "1", "request": ASK}, []]
+)
 def test_nothing_answers_without_the_key(first: Any) -> None:
     async def journey() -> None:
         async with sockets() as (session, engine):
@@ -111,6 +113,28 @@ def test_errors_carry_their_request_and_the_connection_stays() -> None:
             assert (await answer(socket, "2"))["2"][-1]["error"]["code"] == "broken_off"
             await socket.send_json({"id": "3", "request": ASK})
             assert text_of((await answer(socket, "3"))["3"])
+
+    run(journey())
+
+
+def test_a_request_is_as_large_as_over_http() -> None:
+    async def journey() -> None:
+        async with sockets() as (session, engine), session.ws_connect("/v1/stream") as socket:
+            body = {**ASK, "user": "é" * 400_000}
+            await socket.send_str(json.dumps({"id": "1", "request": body}, ensure_ascii=False))
+            assert text_of((await answer(socket, "1"))["1"])
+            assert json.loads(engine.seen[0]["raw"]) == body
+
+    run(journey())
+
+
+def test_half_a_character_passes_in_a_chunk_and_in_an_id() -> None:
+    async def journey() -> None:
+        half = Script(pieces=("a \ud83d", "\ude00 z"), ascii=True)
+        async with sockets(half) as (session, _), session.ws_connect("/v1/stream") as socket:
+            for name in ("1", "\ud83d"):
+                await socket.send_str(json.dumps({"id": name, "request": ASK}))
+                assert text_of((await answer(socket, name))[name]) == "a \ud83d\ude00 z"
 
     run(journey())
 
