@@ -70,6 +70,8 @@ class _Connection:
     def __init__(self, proxy: Proxy, receive: Receive, send: Send) -> None:
         self._proxy, self._receive, self._send = proxy, receive, send
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._left: set[asyncio.Task[None]] = set()
+        """All that have not ended; a cancelled one is no longer among those that run."""
 
     async def serve(self) -> None:
         """Take requests until the client leaves, which ends the engine's work on them."""
@@ -82,10 +84,10 @@ class _Connection:
                     return await _close(self._send, CLOSED_BAD_MESSAGE, text)
                 if "request" in frame:
                     await self._begin(name, frame["request"])
-                elif (task := self._running.get(name)) is not None:
+                elif (task := self._running.pop(name, None)) is not None:
                     task.cancel()
         finally:
-            left = list(self._running.values())
+            left = list(self._left)
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
@@ -98,8 +100,14 @@ class _Connection:
         body = _text(request).encode()
         task = asyncio.ensure_future(exchange.run(self._proxy, body, []))
         self._running[name] = task
-        task.add_done_callback(lambda done: self._running.pop(name, None))
+        self._left.add(task)
+        task.add_done_callback(lambda done: self._ended(name, done))
         return None
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        self._left.discard(task)
+        if self._running.get(name) is task:
+            del self._running[name]
 
     async def _tell(self, frame: dict[str, Any]) -> None:
         await self._send({"type": "websocket.send", "text": _text(frame)})

@@ -168,6 +168,29 @@ def test_a_cancelled_request_and_a_client_that_leaves_end_the_work_of_the_engine
     run(journey())
 
 
+def test_the_id_of_a_cancelled_request_is_free_at_once() -> None:
+    async def journey() -> None:
+        async with sockets(Script(gap=0.05)) as (session, engine):
+            async with session.ws_connect("/v1/stream") as socket:
+                await socket.send_json({"id": "1", "request": ASK})
+                await socket.receive_json()
+                for _ in range(3):
+                    await socket.send_json({"id": "1", "cancel": True})
+                    await socket.send_json({"id": "1", "request": ASK})
+                frames: list[Any] = []
+                while not frames or "final" not in frames[-1]:
+                    frames.append(await socket.receive_json())
+                newest = max(number for number, one in enumerate(frames) if "status" in one)
+                assert all(one.get("status", 200) == 200 for one in frames)
+                assert text_of(frames[newest:]) == "".join(Script().pieces)
+                await socket.send_json({"id": "1", "request": ASK})
+                await socket.receive_json()
+            while engine.left < 2:  # the first and the last one; others need not have reached it
+                await asyncio.sleep(0.01)
+
+    run(journey())
+
+
 def test_another_path_is_not_accepted() -> None:
     async def journey() -> None:
         async with sockets() as (session, _):
