@@ -11,7 +11,7 @@ import contextlib
 import json
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from hpcbench import retry_after
 from hpcbench.errors import RunFailed
 from hpcbench.event_stream import as_object
-from hpcbench.inference.direct import PATH, Direct, Rules
+from hpcbench.inference.direct import MASKED, PATH, Direct, Rules
 from hpcbench.inference.http_client import Answer, Connections, NotConnected
 from hpcbench.inference.rate_limits import RateLimits, now
 from hpcbench.inference.request_body import (
@@ -439,7 +439,7 @@ class Client:
                 self.limits.heard(sent, answer.status, answer.headers, now())
                 self._heard.set()
                 if answer.status == 200:
-                    await attempt.follow(answer)
+                    await attempt.follow(answer, self._masked)
                 else:
                     attempt.judge(answer.status, await answer.read(), answer.headers)
                 attempt.done = answer.ended_at or 0
@@ -460,6 +460,12 @@ class Client:
             self.limits.figures.why = attempt.error or ""
         attempt.done = attempt.done or time.monotonic_ns()
         return attempt
+
+    async def _masked(self, error: Mapping[str, Any]) -> Mapping[str, Any]:
+        """An error of the engine, as the wrapper shows it: without secrets."""
+        status, masked = await self._control("POST", MASKED, {"error": error}, 10)
+        found = masked.get("error") if status == 200 else None  # not of earlier versions
+        return found if isinstance(found, Mapping) else error
 
     async def _exchange(
         self, body: bytes | tuple[bytes, ...], seconds: float
@@ -514,8 +520,17 @@ class Attempt:
         """Record a failure."""
         self.outcome, self.error, self.transient = outcome, " ".join(error.split()), transient
 
-    async def follow(self, answer: Answer | grpc_client.Answer) -> None:
-        """Read an answer to its end; raises ValueError if it is invalid."""
+    async def follow(
+        self,
+        answer: Answer | grpc_client.Answer,
+        masked: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]],
+    ) -> None:
+        """Read an answer to its end; raises ValueError if it is invalid.
+
+        Args:
+            answer: its head has arrived.
+            masked: gives an error within it without secrets.
+        """
         stream = self.stream
         if answer.headers.get("content-type", "").startswith("application/json"):
             body = await answer.read()
@@ -525,7 +540,8 @@ class Attempt:
                 for arrived, block in blocks:
                     stream.take(arrived, block)
         if stream.error is not None:
-            self.judge(_status(stream.error), json.dumps({"error": stream.error}).encode(), {})
+            error = await masked(stream.error)
+            self.judge(_status(error), json.dumps({"error": error}).encode(), {})
         elif stream.outcome is not None:
             self.outcome = stream.outcome
         else:

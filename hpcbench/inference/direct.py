@@ -22,6 +22,8 @@ from typing import Any
 from hpcbench.inference.http_client import Answer, Connections, NotConnected, WholeAnswer
 
 PATH = "/v1/direct"
+MASKED = f"{PATH}/error"
+"""Route of the wrapper that gives an error without secrets."""
 
 REPORT_SECONDS = 1.0
 """Interval of reports to the wrapper."""
@@ -151,7 +153,7 @@ class Direct:
     async def _masked(self, answer: Answer) -> Answer:
         """An error of the engine without secrets: it may show the engine's environment."""
         body = await answer.read()
-        async with self._wrapper.ask("POST", f"{PATH}/error", body, _PATIENCE) as masked:
+        async with self._wrapper.ask("POST", MASKED, body, _PATIENCE) as masked:
             text = await masked.read()
             return WholeAnswer(answer, text if masked.status == 200 else b"")
 

@@ -1,8 +1,8 @@
 """The data plane: bytes from the client to the engine and back, as they come.
 
-A plain ASGI application: a stream is forwarded block by block as it arrives, unparsed. An answer in one
-piece is read whole, so that its head can have its duration. An answer that breaks off at the engine breaks
-off at the client, too: it never looks complete.
+A plain ASGI application: a stream is forwarded block by block as it arrives, unparsed unless it has an error
+(`stream_errors`). An answer in one piece is read whole, so that its head can have its duration. An answer
+that breaks off at the engine breaks off at the client, too: it never looks complete.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import aiohttp
 
 from hpcbench.wrapper.bodies import Refused
 from hpcbench.wrapper.meter import CLIENT_LEFT, Meter
+from hpcbench.wrapper.stream_errors import StreamErrors
 from hpcbench.wrapper.supervisor import Route, Supervisor
 
 Scope = MutableMapping[str, Any]
@@ -173,16 +174,21 @@ class _Exchange:
 
     async def _stream(self, answer: aiohttp.ClientResponse) -> None:
         with_metrics = (b"x-metrics", b"1") in self._scope["headers"]
-        await self._start(answer, None if with_metrics else answer.content_length)
+        await self._start(answer, None)  # its length may change, and its end shows anyway
         content = answer.content
         blocks = self._with_metrics(answer) if with_metrics else content.iter_any()
-        send, heard = self.send, self._heard
+        send, heard, errors = self.send, self._heard, StreamErrors(self.route.mask)
         async for block in blocks:
             heard(block)
-            if content.at_eof() and not with_metrics:  # then the rest of a block is still to come
-                return await self._end(block)
-            await send({"type": "http.response.body", "body": block, "more_body": True})
-        return await self._end()
+            last = (
+                content.at_eof() and not with_metrics
+            )  # then the rest of a block is still to come
+            shown = errors.feed(block, last=last)
+            if last:
+                return await self._end(shown)
+            if shown:
+                await send({"type": "http.response.body", "body": shown, "more_body": True})
+        return await self._end(errors.feed(b"", last=True))
 
     async def _whole(self, answer: aiohttp.ClientResponse) -> None:
         blocks = []

@@ -323,6 +323,33 @@ def test_errors_of_the_engine_hold_no_secrets_and_answers_pass_as_they_are() -> 
     run(journey())
 
 
+ERRORS = [
+    b'data: {"error": {"message": "MY_VALUE=hush-hush-1", "code": 500}}\n\n',
+    b'data: {"object": "error", "message": "MY_VALUE=hush-hush-1"}\r\n\r\n',
+    b'data:{"error": "hush-hush-1"}',
+    b'data: {"error": {"message": "cut: hush-hush-1',
+]
+PLAIN_CHUNKS = (
+    b'data: {"choices": [{"delta": {"content": "\\"error\\": hush-hush-1"}}], "error": null}\n\n'
+)
+
+
+@pytest.mark.parametrize("end", ERRORS)
+def test_an_error_in_a_stream_holds_no_secrets_wherever_it_is_cut(end: bytes) -> None:
+    stream = PLAIN_CHUNKS + end
+    whole = PLAIN_CHUNKS + end.replace(b"hush-hush-1", b"***")
+    secret_at = stream.rindex(b"hush")
+    for place in range(1, len(stream)):
+        blocks = [stream[:place], stream[place:]]
+        sent, _, _ = exchanged(CutAnswer(blocks), hidden=["hush-hush-1"])
+        passed = b"".join(message["body"] for message in sent[1:])
+        assert passed == whole, place
+        if place < len(PLAIN_CHUNKS) or place > secret_at:
+            continue
+        # a complete line does not wait for the next one
+        assert sent[1]["body"].startswith(PLAIN_CHUNKS)
+
+
 @pytest.mark.parametrize(("gpus", "reported"), [(5 * 2**30, 5120.0), (None, None)])
 def test_of_a_model_on_gpus_their_memory_is_reported(
     gpus: int | None, reported: float | None
@@ -620,11 +647,12 @@ def exchanged(
     leaves_after: float | None = None,
     bodies: Bodies = PLAIN,
     peak: int | None = None,
+    hidden: Sequence[str] = (),
 ) -> tuple[list[Any], Supervisor, BaseException | None]:
     """Bytes, counts and errors of the data plane with such an engine, and a client that may leave."""
     sent: list[Any] = []
     supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
-    supervisor.route = Route(session, bodies, Peaks(peak), Mask(), Path("/nowhere"))
+    supervisor.route = Route(session, bodies, Peaks(peak), Mask(hidden), Path("/nowhere"))
     coming = [{"type": "http.request", "body": b"{}"}]
 
     async def receive() -> Any:

@@ -172,6 +172,16 @@ def test_errors_are_masked_and_what_the_rules_refuse_is_refused_in_the_wrappers_
     run(journey())
 
 
+def test_an_error_within_a_stream_is_masked_by_both_routes() -> None:
+    async def journey() -> None:
+        script = Script(plan=["error_event"] * 6)
+        async with door(script, hidden=["scripted error"]) as here:
+            for [found] in await both(here, request()):
+                assert (found.outcome, found.error, found.tries) == ("failed", "HTTP 500: ***", 3)
+
+    run(journey())
+
+
 def test_only_a_client_with_the_key_on_the_unix_socket_learns_the_socket() -> None:
     async def journey() -> None:
         async with door() as here:
