@@ -142,6 +142,8 @@ class Direct:
         except ConnectionError as error:
             if given:
                 raise
+            if isinstance(error, NotConnected):  # the socket is gone with its engine
+                self.open = False
             why = str(error) or type(error).__name__
         finally:
             self._end(begin, answer if given else None)

@@ -197,7 +197,8 @@ class ControlPlane:
         meter.report(report)
         broken, gone = report.broken, route is None
         if route is not None and broken is not None:
-            gone = str(route.socket) != report.socket or await supervisor.lost(route, 1.0)
+            # of an earlier engine: the client's next try comes to this one
+            gone = str(route.socket) == report.socket and await supervisor.lost(route, 1.0)
         if route is None or gone:
             meter.codes[503] += broken is not None
             text, more = await why_no_model(supervisor)

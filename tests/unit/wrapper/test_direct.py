@@ -337,6 +337,28 @@ def test_draining_lets_direct_requests_end_and_takes_no_more(wrapper: Wrapper) -
 
 
 @pytest.mark.long
+def test_a_client_whose_engine_was_replaced_gets_its_answers_from_the_next_one(
+    wrapper: Wrapper,
+) -> None:
+    async def journey() -> None:
+        async with wrapper.control() as control, wrapper.client() as client:
+            await control.loaded(wrapper.body())
+            await client.take("direct")
+            await client.ask(request())
+            await control.unload()
+            await control.loaded(wrapper.body())
+            answers = [await client.ask(request()) for _ in range(2)]
+            assert [(one.outcome, one.text, one.tries) for one in answers] == [
+                ("ok", TEXT, 2),
+                ("ok", TEXT, 1),
+            ]
+            assert await client.take("direct") == "direct"
+            assert (await client.ask(request())).text == TEXT
+
+    run(journey())
+
+
+@pytest.mark.long
 def test_a_killed_wrapper_is_noticed_by_direct_clients(start: Callable[..., Wrapper]) -> None:
     wrapper = start()
     pids = wrapper.pids_of(gap=600)
