@@ -206,6 +206,8 @@ class ControlPlane:
         if broken is not None:
             meter.codes[502] += 1
             return await refuse(send, 502, "engine_unreachable", unreachable(broken))
+        if report.socket is None:
+            meter.direct.offered(str(route.socket))
         offer = {"socket": str(route.socket), "body_limit": self._body_limit}
         return await _answer_json(send, {**offer, **route.bodies.to_json()})
 

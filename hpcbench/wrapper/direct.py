@@ -60,13 +60,25 @@ class _Said:
 
 
 class DirectClients:
-    """Last reports of the clients on their requests in flight."""
+    """Last reports of the clients on their requests in flight at one engine."""
 
     def __init__(self) -> None:
+        self._socket: str | None = None
         self._said: dict[str, _Said] = {}
+
+    def begin(self) -> None:
+        """An engine begins: reports on earlier ones do not count."""
+        self._socket = None
+        self._said.clear()
+
+    def offered(self, socket: str) -> None:
+        """A client got the engine's socket."""
+        self._socket = socket
 
     def take(self, report: Report) -> None:
         """Keep a client's report; one without requests ends its part."""
+        if report.socket is None or report.socket != self._socket:
+            return
         self._said.pop(report.client, None)
         if report.in_flight:
             now = time.monotonic()

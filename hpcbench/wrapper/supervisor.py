@@ -351,6 +351,7 @@ class Supervisor:
             self._enter("ready")
             raise await self._watch_follower(child)
         self._load_seconds = round(time.monotonic() - self._started, 3)
+        self.meter.direct.begin()
         self.route = Route(session, bodies, sampler.peaks, self._mask, folder / "s", images)
         self._enter("ready")
         failing = await self._watch(child, session, ask)

@@ -226,14 +226,15 @@ def test_an_engine_is_silent_while_all_its_clients_say_so_and_no_longer_than_the
     monkeypatch.setattr(time, "monotonic", lambda: now)
     clients = DirectClients()
     assert (clients.in_flight, clients.silent) == (0, 0.0)
-    clients.take(Report(client="a", in_flight=2, silent=30))
+    clients.offered("s")
+    clients.take(Report(client="a", socket="s", in_flight=2, silent=30))
     assert (clients.in_flight, clients.silent) == (2, 30.0)
     now = 104.0
-    clients.take(Report(client="b", in_flight=1, silent=1))
+    clients.take(Report(client="b", socket="s", in_flight=1, silent=1))
     assert (clients.in_flight, clients.silent) == (3, 1.0)
     now = 106.0  # a has not been heard for 6 s: it may have been stopped
     assert (clients.in_flight, clients.silent) == (1, 1.0)
-    clients.take(Report(client="b"))
+    clients.take(Report(client="b", socket="s"))
     assert (clients.in_flight, clients.silent) == (0, 0.0)
 
 
@@ -354,6 +355,25 @@ def test_a_client_whose_engine_was_replaced_gets_its_answers_from_the_next_one(
             ]
             assert await client.take("direct") == "direct"
             assert (await client.ask(request())).text == TEXT
+
+    run(journey())
+
+
+@pytest.mark.long
+def test_reports_on_an_earlier_engine_do_not_end_the_next_one(wrapper: Wrapper) -> None:
+    async def journey() -> None:
+        async with wrapper.control() as control:
+            await control.loaded(wrapper.body())
+            _, offer = await control.ask("POST", "/v1/direct", {"client": "new"})
+            late = {"client": "c", "socket": offer["socket"], "in_flight": 1, "silent": 9.0}
+            assert (await control.ask("POST", "/v1/direct", late))[0] == 200
+            await control.unload()
+            await control.loaded({**wrapper.body(), "stall_timeout": 1})
+            assert (await control.status())["in_flight"] == 0
+            await control.ask("POST", "/v1/direct", late)
+            await asyncio.sleep(1.5)
+            status = await control.status()
+            assert (status["state"], status["in_flight"]) == ("ready", 0)
 
     run(journey())
 
