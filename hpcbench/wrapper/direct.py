@@ -18,6 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field
 TRUSTED_SECONDS = 5.0
 """Age at which a client's last report says nothing any more: the client may have been stopped."""
 
+NEXT_REPORT_SECONDS = 1.5
+"""Time within which each client with requests reports once."""
+
+JUST_NOW_SECONDS = 0.2
+"""Age of a report that is as good as one of now: a client reports right before it unloads an engine."""
+
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -64,29 +70,38 @@ class DirectClients:
 
     def __init__(self) -> None:
         self._socket: str | None = None
+        self._offers = 0  # clients that got it
         self._said: dict[str, _Said] = {}
+        self._heard: dict[str, float] = {}
+        """When each client reported last."""
 
     def begin(self) -> None:
         """An engine begins: reports on earlier ones do not count."""
-        self._socket = None
+        self._socket, self._offers = None, 0
         self._said.clear()
+        self._heard.clear()
 
     def offered(self, socket: str) -> None:
         """A client got the engine's socket."""
         self._socket = socket
+        self._offers += 1
 
     def take(self, report: Report) -> None:
         """Keep a client's report; one without requests ends its part."""
         if report.socket is None or report.socket != self._socket:
             return
+        now = self._heard[report.client] = time.monotonic()
         self._said.pop(report.client, None)
         if report.in_flight:
-            now = time.monotonic()
             self._said[report.client] = _Said(now, report.in_flight, report.silent)
 
     def forget(self) -> None:
         """Forget all reports: this process was stopped, and its clients perhaps, too."""
         self._said.clear()
+
+    def all_heard(self, since: float) -> bool:
+        """Whether each client reported since then: another one may have requests that are younger."""
+        return sum(at >= since for at in self._heard.values()) >= self._offers
 
     @property
     def in_flight(self) -> int:

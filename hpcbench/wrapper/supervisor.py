@@ -32,6 +32,7 @@ from hpcbench import plugins
 from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.wrapper import engine_process
 from hpcbench.wrapper.bodies import Bodies
+from hpcbench.wrapper.direct import JUST_NOW_SECONDS, NEXT_REPORT_SECONDS
 from hpcbench.wrapper.engine_output import Log
 from hpcbench.wrapper.engine_process import Child, EngineFailed, healthy
 from hpcbench.wrapper.masking import Mask, hidden_values
@@ -189,8 +190,12 @@ class Supervisor:
         if life is not None and not life.done() and self.state in ("loading", "ready"):
             self.route = None
             self._enter("draining")
-            until = time.monotonic() + drain_seconds
-            while self.meter.at_engine and time.monotonic() < until and not life.done():
+            begin = time.monotonic()
+            while (
+                self._has_requests(begin)
+                and time.monotonic() < begin + drain_seconds
+                and not life.done()
+            ):
                 await asyncio.sleep(0.02)
             if not self._clearing:
                 life.cancel()
@@ -201,6 +206,13 @@ class Supervisor:
         if life is self._life and self.state != "empty":  # no load came meanwhile
             self._error = None
             self._enter("empty")
+
+    def _has_requests(self, drained_since: float) -> bool:
+        """Whether the engine has requests, or may have some that clients of it have not reported yet."""
+        clients = self.meter.direct
+        wait = time.monotonic() < drained_since + NEXT_REPORT_SECONDS
+        unheard = wait and not clients.all_heard(drained_since - JUST_NOW_SECONDS)
+        return bool(self.meter.at_engine) or unheard
 
     async def fail(self, kind: str, message: str, cause: str) -> None:
         """Give up an engine whose other ranks failed, for their reason; returns when it is gone.

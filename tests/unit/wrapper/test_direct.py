@@ -338,6 +338,31 @@ def test_draining_lets_direct_requests_end_and_takes_no_more(wrapper: Wrapper) -
 
 
 @pytest.mark.long
+def test_draining_by_another_client_lets_a_request_end_that_was_not_reported_yet(
+    wrapper: Wrapper,
+) -> None:
+    async def journey() -> None:
+        async with wrapper.control() as control, wrapper.client() as client:
+            await control.loaded(wrapper.body(gap=0.4))
+            await client.take("direct")
+            asking = asyncio.ensure_future(client.ask(request()))
+            await asyncio.sleep(0.1)
+            unloading = asyncio.ensure_future(control.unload(drain_seconds=30))
+            answer = await asking
+            assert (answer.outcome, answer.text) == ("ok", TEXT)
+            assert (await unloading)[0] == 200
+            # a client that has reported need not be waited for
+            await control.loaded(wrapper.body())
+            assert await client.take("direct") == "direct"
+            await client.ask(request())
+            begin = time.monotonic()
+            await client.unload(drain_seconds=30)
+            assert time.monotonic() - begin < 1
+
+    run(journey())
+
+
+@pytest.mark.long
 def test_a_client_whose_engine_was_replaced_gets_its_answers_from_the_next_one(
     wrapper: Wrapper,
 ) -> None:
