@@ -375,7 +375,7 @@ class Checks:
             self.found.say(source, where("output_schema"), what, "use `output_schema: prompt`")
 
     def _load(self, task: RunTask, source: Source, where: Where) -> None:
-        """Check the load: a sweep has points, and a rate allows several requests in flight."""
+        """Check that a sweep has points, a rate several requests in flight, and gRPC its route."""
         if task.load is not None and not (task.load.concurrency or task.load.rate):
             self.found.say(
                 source, where("load"), "a sweep needs points",
@@ -395,6 +395,11 @@ class Checks:
                 f"use `load: {{rate: [{task.rate:g}]}}`, or a limit that no request reaches: "
                 "`concurrency: 256`",
             )  # fmt: skip
+        if task.protocol == "grpc" and task.route == "direct" and "route" in task.model_fields_set:
+            what = "`protocol: grpc` goes through the wrapper, so `route: direct` is not possible"
+            self.found.say(
+                source, where("route"), what, "remove `route`, or write `route: proxied`"
+            )
 
     def _choice_of_samples(
         self, task: RunTask, dataset: Dataset, source: Source, where: Where

@@ -79,8 +79,8 @@ class RunTaskSettings(Part):
     which is faster where the engine's node can read the dataset's files."""
     protocol: Literal["http", "grpc"] = "http"
     """How requests go from the worker to the wrapper beside the engine: `http`, with images as base64 text;
-    or `grpc`, with images byte for byte, which needs the extra `grpc`. Speed is comparable within one
-    protocol only."""
+    or `grpc`, with images byte for byte, which needs the extra `grpc` and takes the route `proxied`. Speed is
+    comparable within one protocol only."""
     route: Route = "direct"
     """How requests reach the engine: `direct` from the worker to the engine's own socket, where both are on
     one node, else `proxied`; `proxied` through the wrapper, which takes processor time for each chunk."""

@@ -644,6 +644,17 @@ def test_grpc_needs_protobuf_here_and_beside_the_engine(
     assert "protocol" in reported and "'http' or 'grpc'" in reported
 
 
+def test_grpc_takes_the_route_through_the_wrapper_alone(files: Files) -> None:
+    plan = PLAN + "    protocol: grpc\n"
+    for allowed in ("", "    route: proxied\n"):
+        assert files.resolved(plan + allowed, mode="dev").run_tasks[0].task.protocol == "grpc"
+    assert files.refusal(plan + "    route: direct\n", mode="dev") == [
+        "p.yaml:9:12: `protocol: grpc` goes through the wrapper, so `route: direct` is not possible "
+        "(remove `route`, or write `route: proxied`)"
+    ]
+    files.resolved(PLAN + "    route: direct\n", mode="dev")
+
+
 def test_a_class_by_its_dotted_path_is_a_plugin(files: Files) -> None:
     files.write("metrics/anls.yaml", "name: anls\nplugin: hpcbench.metrics.text.Anls\n")
     files.resolved()
