@@ -303,6 +303,8 @@ def _other_load(one: Speed, other: Speed) -> Iterator[str]:
         values = [load.at_once if key == "concurrency" else getattr(load, key) for load in loads]
         if values[0] != values[1]:
             yield f"the loads differ: {label} {_said(values[0])} → {_said(values[1])}"
+        elif key == "route" and " and " in str(values[0]):  # in which shares is unknown
+            yield f"several routes in both: {values[0]}"
 
 
 def _measured_otherwise(one: Speed, other: Speed, memory: str) -> Iterator[str]:

@@ -158,6 +158,14 @@ def test_whatever_else_is_not_the_same_is_reported_and_never_passes(
     assert why in out
 
 
+def test_runs_that_both_took_two_routes_are_not_comparable(tmp_path: Path) -> None:
+    runs = [run(tmp_path / name) for name in ("a", "b")]
+    for one in runs:
+        changed(one, at(route="direct and proxied"))
+    latencies = [one for one in speed(*runs, SAME).figures if one.kind == "speed"]
+    assert {one.why_not for one in latencies} == {("several routes in both: direct and proxied",)}
+
+
 def test_other_nodes_and_longer_answers_are_reported_beside_the_figures(tmp_path: Path) -> None:
     def change(table: dict[str, Any]) -> None:
         table["hardware"][0]["nodes"] = ["n7"]
