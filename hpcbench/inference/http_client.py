@@ -19,6 +19,7 @@ _WRITE_BYTES = 2**18  # written at once, so that a large body does not block the
 _READ_BYTES = 2**18
 _SEND_BYTES = 2**20  # that the kernel takes before the server has read them; it may take less
 _LONGEST_HEAD = 2**16
+_QUEUE_PAUSE = 0.005  # seconds between tries to get into a server's full queue
 _BLOCKS = 64  # that wait for their reader: waking it for each costs more than the block itself
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -32,23 +33,45 @@ class Broken(ConnectionError):
     """The connection ended, or received invalid HTTP, before the answer was complete."""
 
 
-async def connected(path: str, protocol: Callable[[], P]) -> P:
+async def connected(path: str, protocol: Callable[[], P], seconds: float = 60) -> P:
     """A new connection to a Unix socket.
 
     Raises:
         NotConnected: no process listens.
         Broken: it failed otherwise.
+        asyncio.TimeoutError: the server's queue of connections was full for `seconds`.
     """
-    loop = asyncio.get_running_loop()
     try:
-        transport, connection = await loop.create_unix_connection(protocol, path)
+        one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            await _connect(one, path, seconds)
+            # the kernel takes a page in fewer pieces, for each of which both sides would wake
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.create_unix_connection(protocol, sock=one)
+        except BaseException:
+            one.close()
+            raise
     except (FileNotFoundError, ConnectionRefusedError, PermissionError) as error:
         raise NotConnected(str(error)) from error
+    except asyncio.TimeoutError:
+        raise
     except OSError as error:
         raise Broken(str(error)) from error
-    # the kernel takes a page in fewer pieces, for each of which both sides would wake
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
     return connection
+
+
+async def _connect(one: socket.socket, path: str, seconds: float) -> None:
+    """Connect; asyncio's own function takes a server's full queue for a connection in the making."""
+    until = time.monotonic() + seconds
+    one.setblocking(False)
+    while True:
+        try:
+            return one.connect(path)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise asyncio.TimeoutError from None
+        await asyncio.sleep(_QUEUE_PAUSE)
 
 
 class Incoming:
@@ -397,10 +420,11 @@ class Connections:
             Broken: the answer broke off, here or during reading.
             asyncio.TimeoutError: `seconds` passed, here or during reading.
         """
-        connection = await self._connect()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        connection = await self._connect(seconds)
         self.busy.add(connection)
-        late = asyncio.TimeoutError()
-        timer = asyncio.get_running_loop().call_later(seconds, connection.fail, late)
+        timer = loop.call_at(until, connection.fail, asyncio.TimeoutError())
         try:
             yield Answer(
                 connection, await connection.send(self._request(method, target, body), body or b"")
@@ -418,7 +442,7 @@ class Connections:
             connection.abort()
         self._idle.clear()
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, seconds: float) -> Connection:
         while self._idle:
             connection = self._idle.pop()
             idle = time.monotonic() - connection.idle_since
@@ -426,7 +450,7 @@ class Connections:
                 connection.abort()
             if not connection.closed:
                 return connection
-        return await connected(self._path, lambda: Connection(self._buffer))
+        return await connected(self._path, lambda: Connection(self._buffer), seconds)
 
     def _request(self, method: str, target: str, body: bytes | None) -> bytes:
         length = ""

@@ -48,6 +48,8 @@ _UUID_BYTES = 37
 
 State = Literal["empty", "loading", "ready", "draining", "failed"]
 
+_QUEUE_PAUSE = 0.005  # seconds between tries to get into an engine's full queue of connections
+
 _STOPPED = "a process of the engine was stopped (SIGSTOP)"
 
 _LOOKS_FOR_MEMORY = 10
@@ -346,7 +348,7 @@ class Supervisor:
             checked=not getattr(plugin, "checks_media", True),
             media_root=ask.media_root,
         )
-        session = _session(folder / "s")
+        session = engine_session(folder / "s")
         # after the engine: closing the session does not wake waiting requests, the engine's end does
         clear_up.push_async_callback(session.close)
         child = await self._start(command, ask, clear_up)
@@ -515,11 +517,24 @@ def _offer(queue: asyncio.Queue[dict[str, Any] | None], item: dict[str, Any] | N
     queue.put_nowait(item)
 
 
-def _session(socket: Path) -> aiohttp.ClientSession:
+class _Connector(aiohttp.UnixConnector):
+    """Waits for an engine whose queue of connections is full: asyncio takes that for a connection."""
+
+    async def _create_connection(self, *how: Any) -> Any:
+        while True:
+            protocol = await super()._create_connection(*how)
+            opened = protocol.transport
+            if opened is None or opened.get_extra_info("peername") is not None:
+                return protocol
+            protocol.close()
+            await asyncio.sleep(_QUEUE_PAUSE)
+
+
+def engine_session(socket: Path) -> aiohttp.ClientSession:
     """Connections to an engine: as many as needed; idle ones close before any server closes them."""
     return aiohttp.ClientSession(
         # uvicorn, in vLLM too, closes idle connections after 5 s; a request sent at that moment is lost
-        connector=aiohttp.UnixConnector(path=str(socket), limit=0, keepalive_timeout=3),
+        connector=_Connector(path=str(socket), limit=0, keepalive_timeout=3),
         timeout=aiohttp.ClientTimeout(total=None),
         auto_decompress=False,
         read_bufsize=2**20,

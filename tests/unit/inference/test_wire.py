@@ -17,6 +17,7 @@ from hpcbench.inference.http_client import (
     Incoming,
     NotConnected,
 )
+from tests.sockets import full_queue
 from tests.unit.inference.talking import run
 
 HEAD = b"HTTP/1.1 200 OK\r\nX-A:  b \r\n"
@@ -288,3 +289,27 @@ def test_a_header_cannot_smuggle_another() -> None:
 )
 def test_any_text_is_an_object_or_an_empty_one(body: str | bytes, found: dict[str, int]) -> None:
     assert as_object(body) == found
+
+
+def test_a_server_with_a_full_queue_of_connections_is_waited_for() -> None:
+    async def journey(path: str) -> None:
+        connections = Connections(path, {})
+
+        async def ask() -> bytes:
+            async with connections.ask("GET", "/", None, 30) as answer:
+                return await answer.read()
+
+        assert set(await asyncio.gather(*(ask() for _ in range(8)))) == {b"hello"}
+
+    with tempfile.TemporaryDirectory(prefix="hb") as folder, full_queue(folder, LENGTH) as path:
+        run(journey(path))
+
+
+def test_the_wait_for_a_full_queue_ends_with_the_deadline() -> None:
+    async def journey(path: str) -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            async with Connections(path, {}).ask("GET", "/", None, 0.2):
+                pass
+
+    with tempfile.TemporaryDirectory(prefix="hb") as folder, full_queue(folder, None) as path:
+        run(journey(path))

@@ -27,9 +27,10 @@ from hpcbench.wrapper.bodies import Bodies
 from hpcbench.wrapper.masking import Mask
 from hpcbench.wrapper.memory import Peaks
 from hpcbench.wrapper.proxy import Proxy
-from hpcbench.wrapper.supervisor import Route, Supervisor
+from hpcbench.wrapper.supervisor import Route, Supervisor, engine_session
 from tests.campaign import first
 from tests.mock_openai import Script, Server
+from tests.sockets import full_queue
 
 KEY = "k" * 40
 PLAIN = Bodies({}, checked=False, media_root=None)
@@ -694,6 +695,31 @@ def test_a_client_that_leaves_while_we_ask_what_became_of_the_engine_is_no_bug()
     assert (sent, raised) == ([], None)
     assert supervisor.meter.codes == {499: 1}
     assert supervisor.meter.in_flight == 0
+
+
+@pytest.mark.parametrize("size", [2, 2**21])
+def test_an_engine_with_a_full_queue_of_connections_is_waited_for(size: int) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+    sent: list[Any] = []
+
+    async def journey(path: str) -> None:
+        supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
+        coming = [{"type": "http.request", "body": b" " * size}]
+
+        async def receive() -> Any:
+            return coming.pop() if coming else await asyncio.sleep(3600)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async with engine_session(Path(path)) as session:
+            supervisor.route = Route(session, PLAIN, Peaks(), Mask(), Path(path))
+            scope = {"path": "/v1/chat/completions", "method": "POST", "headers": []}
+            await Proxy(supervisor, 2**22)(scope, receive, send)
+
+    with tempfile.TemporaryDirectory(prefix="hb") as folder, full_queue(folder, answer) as path:
+        run(journey(path))
+    assert (sent[0]["status"], sent[1]["body"]) == (200, b"hello"), sent
 
 
 class BrokenBodies(Bodies):
