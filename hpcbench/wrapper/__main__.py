@@ -73,6 +73,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.socket is None and args.port is None:
         parser.error("give --socket, --port, or both")
+    for option, port in {"--port": args.port, "--grpc-port": args.grpc_port}.items():
+        if port is not None and not 0 <= port < 2**16:
+            parser.error(f"{option} {port} is not a port: give 1 to 65535, or 0")
+    if args.request_limit < 1:
+        parser.error(f"--request-limit {args.request_limit} lets no request pass: give bytes")
+    if args.grpc_port is None and (args.tls_certificate or args.tls_key):
+        parser.error("TLS is of gRPC's port alone: give --grpc-port, too")
     sockets = {
         "--socket": args.socket,
         "--grpc-socket": args.grpc_socket,
@@ -165,8 +172,6 @@ def _grpc(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Opens | 
     tls = (args.tls_certificate, args.tls_key)
     if (tls[0] is None) != (tls[1] is None):
         parser.error("--tls-certificate and --tls-key belong together")
-    if args.grpc_port is not None and not 0 <= args.grpc_port < 2**16:
-        parser.error(f"--grpc-port {args.grpc_port} is not a port: give 1 to 65535, or 0")
     if args.grpc_port is not None and tls[0] is None and not _is_loopback(args.host):
         text = "gRPC beyond this machine needs --tls-certificate and --tls-key"
         parser.error(f"--host {args.host}: {text}")

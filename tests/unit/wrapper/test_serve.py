@@ -79,6 +79,22 @@ def test_a_tcp_port_is_served_where_it_is_asked_for(
         (["--port", "0", "--key-file", "{folder}/none"], "No such file or directory"),
         (["--socket", "{folder}/" + "s" * 110], "--socket is longer than 107 bytes"),
         (["--port", "0", "--key-file", "{key}", "--host", "no.such.host.invalid"], "cannot serve"),
+        (["--port", "65536", "--key-file", "{key}"], "--port 65536 is not a port"),
+        (["--port", "-1", "--key-file", "{key}"], "--port -1 is not a port"),
+        (["--port", "0", "--key-file", "{key}", "--request-limit", "0"], "--request-limit 0"),
+        (
+            [
+                "--port",
+                "0",
+                "--key-file",
+                "{key}",
+                "--tls-certificate",
+                "{key}",
+                "--tls-key",
+                "{key}",
+            ],
+            "TLS is of gRPC's port alone: give --grpc-port",
+        ),
     ],
 )
 def test_what_it_cannot_serve_with_is_reported(
