@@ -26,6 +26,8 @@ import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 from hpcbench.cli.main import main
+from hpcbench.inference.grpc_client import Connections
+from hpcbench.open_inference import chat
 from hpcbench.wrapper.__main__ import _listen
 from tests.campaign import first
 from tests.help_examples import example
@@ -65,6 +67,39 @@ def test_a_tcp_port_is_served_where_it_is_asked_for(
     assert KEY not in said
     wrapper.process.send_signal(signal.SIGTERM)
     assert wrapper.process.wait(20) == 0
+
+
+def test_every_plane_has_the_limit_of_requests_that_it_was_started_with(
+    start: Callable[..., Wrapper],
+) -> None:
+    limit = 100_000
+    with tempfile.TemporaryDirectory(prefix="hb") as folder:
+        sockets = {"--grpc-socket": f"{folder}/g", "--worker-socket": f"{folder}/w"}
+        argv = [word for pair in sockets.items() for word in pair]
+        wrapper = start("--request-limit", str(limit), "--web-socket", *argv)
+
+        async def journey() -> None:
+            async with wrapper.control() as control:
+                await control.loaded(wrapper.body())
+                for size, status in ((limit - 1000, 200), (limit, 413)):
+                    assert (await control.chat(user="x" * size))[0] == status
+                _, offer = await control.ask("POST", "/v1/direct", {"client": "new"})
+                assert offer["body_limit"] == limit
+                async with control.session.ws_connect("/v1/stream") as socket:
+                    await socket.send_json({"id": "1", "request": {"user": "x" * limit}})
+                    assert (await socket.receive()).data == 1009
+            body = json.dumps({"messages": [], "user": "x" * limit}).encode()
+            worker = Connections(sockets["--worker-socket"], KEY)
+            async with worker.ask(chat.request("scripted", body, ()), 30) as answer:
+                assert (answer.status, "larger than" in str(await answer.read())) == (413, True)
+            await worker.close()
+            async with triton_aio.InferenceServerClient(f"unix:{folder}/g") as client:
+                text = triton.InferInput("request", [1], "BYTES")
+                text.set_data_from_numpy(numpy.array([body], dtype=object))
+                with pytest.raises(InferenceServerException, match="RESOURCE_EXHAUSTED"):
+                    await client.infer("scripted", [text], headers={"x-api-key": KEY})
+
+        asyncio.run(journey())
 
 
 @pytest.mark.parametrize(
