@@ -64,7 +64,8 @@ class Chats:
             unread = chat.Unread(message)
             exchange.reply = Reply(unread.message.model_name, unread.message.id)
             asked = chat.read_request(unread)
-            if asked.model not in ("", self.model):
+            model = self.model
+            if model is not None and asked.model not in ("", model):  # else the proxy says why
                 return await exchange.refuse(404, "not_found", "there is no model of this name")
             exchange.as_bytes = asked.as_bytes
             body = await with_images(asked, images, streams=exchange.streams)

@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -67,6 +68,13 @@ _CODES = {
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 """HTTP's number → gRPC's code; others from 400 on: INVALID_ARGUMENT, from 500 on: INTERNAL."""
+
+_NAME = re.compile(r"[0-9a-z_.-]+")
+"""A name of metadata."""
+
+_TEXT_BYTES, _TRAILING_BYTES = 1000, 4000
+"""Longest sentence of an error, and all else that goes with it: clients refuse metadata above 8 KiB, in which
+each byte of the sentence may take three."""
 
 log = logging.getLogger("hpcbench.wrapper")
 
@@ -260,9 +268,9 @@ class Service:
         await self._chats.pass_on(exchange, message, _headers(context.invocation_metadata()))
         if exchange.status == 200:
             return exchange.reply.whole(exchange.answer, as_bytes=exchange.as_bytes)
-        trailing = [("http-status", str(exchange.status)), ("error", _in_ascii(exchange.answer))]
-        context.set_trailing_metadata([*trailing, *exchange.headers.items()])
-        await context.abort(code_of(exchange.status), message_of(exchange.answer))
+        context.set_trailing_metadata(_trailing(exchange))
+        text = message_of(exchange.answer).encode()[:_TEXT_BYTES]
+        await context.abort(code_of(exchange.status), text.decode(errors="ignore"))
         raise AssertionError("abort never returns")
 
     async def _stream(self, messages: Any, context: grpc.aio.ServicerContext) -> None:
@@ -318,6 +326,19 @@ def _headers(metadata: Iterable[tuple[str, str | bytes]] | None) -> list[tuple[b
         and name not in ("user-agent", "content-type")
         and not name.endswith("-bin")
     ]
+
+
+def _trailing(exchange: Whole) -> list[tuple[str, str]]:
+    """What a client gets of an error besides its code: as much as gRPC can carry and every client takes."""
+    fields = [("http-status", str(exchange.status)), ("error", _in_ascii(exchange.answer))]
+    left, found = _TRAILING_BYTES, []
+    for name, value in (*fields, *exchange.headers.items()):
+        ours = _NAME.fullmatch(name) and not name.startswith("grpc-") and not name.endswith("-bin")
+        size = len(name) + len(value)
+        if ours and value.isascii() and value.isprintable() and size <= left:
+            left -= size
+            found.append((name, value))
+    return found
 
 
 def _in_ascii(body: bytes) -> str:

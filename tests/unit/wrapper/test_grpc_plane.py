@@ -22,6 +22,7 @@ import grpc
 import grpc.aio
 import numpy
 import pytest
+from aiohttp import web
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
@@ -33,6 +34,7 @@ from tritonclient.utils import InferenceServerException
 from hpcbench.open_inference import messages
 from hpcbench.wrapper import grpc_server
 from hpcbench.wrapper.__main__ import main
+from hpcbench.wrapper.supervisor import State
 from tests.mock_openai import Script, Server, image_hashes
 from tests.unit.inference.talking import TEXT
 from tests.unit.wrapper.plane import Plane, before, scripted
@@ -503,6 +505,56 @@ def test_errors_of_the_engine_have_their_code(act: str, code: str, said: str) ->
     run(journey())
 
 
+@pytest.mark.parametrize("words", ["input too long ", "入力が長すぎます "])
+def test_a_long_error_of_the_engine_keeps_its_code_and_the_beginning_of_its_words(
+    words: str,
+) -> None:
+    async def journey() -> None:
+        act = "status:400:" + words * 2000  # validation errors repeat what was sent
+        async with plane(Script(plan=[act] * 2)) as one, one.triton() as client:
+            with pytest.raises(InferenceServerException, match=f"INVALID_ARGUMENT.*{words}"):
+                await client.infer(**asked(stream=False), headers=HEADERS)
+            [(_, error)] = await one.stream(asked())
+            assert str(error).count(words) == 2000
+
+    run(journey())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-note", "\u00e9"),
+        ("x!odd", "1"),
+        ("x-trace-bin", "abc"),
+        ("grpc-status", "0"),
+        pytest.param("x-long", "x" * 7000, id="long"),
+    ],
+)
+def test_a_header_that_grpc_cannot_carry_does_not_replace_the_error(name: str, value: str) -> None:
+    async def journey() -> None:
+        async def refuse(request: web.Request) -> web.Response:
+            error = {"error": {"message": "scripted 400"}}
+            return web.json_response(error, status=400, headers={name: value})
+
+        with tempfile.TemporaryDirectory(prefix="hb") as folder:
+            app = web.Application()
+            app.router.add_post("/v1/chat/completions", refuse)
+            runner = web.AppRunner(app)
+            await runner.setup()
+            await web.UnixSite(runner, f"{folder}/e").start()
+            async with (
+                before(Path(folder) / "e") as one,
+                triton_aio.InferenceServerClient(f"unix:{one.socket}") as client,
+            ):
+                with pytest.raises(
+                    InferenceServerException, match="INVALID_ARGUMENT.*scripted 400"
+                ):
+                    await client.infer(**asked(stream=False), headers=HEADERS, client_timeout=5)
+            await runner.cleanup()
+
+    run(journey())
+
+
 def test_secrets_in_an_error_of_the_engine_are_masked() -> None:
     async def journey() -> None:
         async with plane(
@@ -514,10 +566,11 @@ def test_secrets_in_an_error_of_the_engine_are_masked() -> None:
     run(journey())
 
 
-def test_without_a_model_a_call_is_unavailable() -> None:
+@pytest.mark.parametrize("state", ["empty", "failed"])
+def test_without_a_model_a_call_is_unavailable(state: State) -> None:
     async def journey() -> None:
         async with plane() as one, one.triton() as client:
-            one.supervisor.route, one.supervisor.state = None, "failed"
+            one.supervisor.route, one.supervisor.state = None, state
             with pytest.raises(InferenceServerException, match=r"UNAVAILABLE.*no model is ready"):
                 await client.infer(**asked(stream=False), headers=HEADERS)
 
