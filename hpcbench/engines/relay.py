@@ -32,6 +32,7 @@ from hpcbench.oauth import gauges
 from hpcbench.oauth.keeper import Keeper, TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions
 from hpcbench.oauth.token_server import source_of
+from hpcbench.oauth.transport import by_proxy
 
 PATIENCE = 60.0
 """Longest wait for an unreachable endpoint, seconds."""
@@ -76,9 +77,9 @@ def serve(options: RemoteOptions, name: str, socket: str) -> None:
     """
     try:
         key, keeper = _credential(options)
+        relay = Relay(options, name, key, keeper)
     except HpcbenchError as error:
         raise EndpointFailed(str(error)) from None
-    relay = Relay(options, name, key, keeper)
     web.run_app(
         _reachable(relay),
         path=socket,
@@ -126,6 +127,7 @@ class Relay:
     ) -> None:
         self.options, self.name = options, name
         self._keeper, self._kept = keeper, contextlib.AsyncExitStack()
+        self._proxy = by_proxy(options.base_url)
         self._headers = {**options.headers, "Accept-Encoding": "identity"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
@@ -151,7 +153,6 @@ class Relay:
             headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            trust_env=True,
             read_bufsize=2**20,
         )
 
@@ -169,7 +170,7 @@ class Relay:
             try:
                 token = await self._token(max(0.0, deadline - loop.time()))
                 async with session.get(
-                    url, headers=_authorization(token), allow_redirects=False
+                    url, headers=_authorization(token), allow_redirects=False, **self._proxy
                 ) as answer:
                     if answer.status == 401 and self._keeper is not None and token and not rejected:
                         rejected = True
@@ -314,6 +315,7 @@ class Relay:
             data=body,
             headers=headers,
             allow_redirects=False,
+            **self._proxy,
         )
 
     async def _token(self, patience: float) -> str:

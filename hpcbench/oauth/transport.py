@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
+from urllib.request import getproxies, proxy_bypass
 
-from hpcbench.errors import unreached
+from hpcbench import secret
+from hpcbench.errors import EnvironmentFault, unreached
 from hpcbench.oauth.keeper import TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions, ClientAuth, in_the_clear, is_address
 
@@ -66,7 +68,6 @@ class Http:
             async with (
                 aiohttp.ClientSession(
                     timeout=aiohttp.ClientTimeout(total=options.timeout),
-                    trust_env=options.proxy is None,
                     cookie_jar=aiohttp.DummyCookieJar(),
                 ) as session,
                 session.request(
@@ -75,7 +76,7 @@ class Http:
                     headers=headers,
                     data=body,
                     allow_redirects=False,
-                    proxy=options.proxy,
+                    **by_proxy(url, options.proxy),
                     ssl=_tls(options.ca_file),
                 ) as answer,
             ):
@@ -98,6 +99,40 @@ class Http:
         except (aiohttp.ClientError, OSError) as error:
             why = str(error) or type(error).__name__
             raise TokenFailed(f"the token server {host} broke off: {why}") from None
+
+
+def by_proxy(url: str, chosen: str | None = None) -> dict[str, Any]:
+    """Arguments of an aiohttp request for the proxy before an address.
+
+    aiohttp's own `trust_env` is not used: it also reads `~/.netrc`, and a password there would replace our
+    token, or fail the request.
+
+    Args:
+        url: the address.
+        chosen: the proxy; None: that of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`.
+
+    Raises:
+        EnvironmentFault: the environment's proxy is no address.
+    """
+    import aiohttp
+    from yarl import URL
+
+    parts = urlsplit(url)
+    if chosen is None and not proxy_bypass(parts.netloc):
+        chosen = getproxies().get(parts.scheme)
+    if not chosen:
+        return {}
+    try:
+        proxy = URL(chosen if "://" in chosen else f"http://{chosen}")
+    except ValueError:  # its text may have a password
+        raise EnvironmentFault(
+            f"{parts.scheme.upper()}_PROXY is no address", remedy="write http://HOST:PORT"
+        ) from None
+    if proxy.user is None:
+        return {"proxy": proxy}
+    secret.remember(proxy.password or "")
+    user = aiohttp.BasicAuth(proxy.user, proxy.password or "")
+    return {"proxy": proxy.with_user(None), "proxy_auth": user}
 
 
 async def _body(answer: aiohttp.ClientResponse) -> bytes:

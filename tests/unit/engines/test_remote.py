@@ -447,6 +447,28 @@ def test_a_proxy_of_the_site_is_used(local: Endpoint) -> None:
     assert asked == [f"GET {local.url}/models HTTP/1.1\r\n".encode()]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("door", ["", "HTTP_PROXY"])
+def test_a_users_netrc_does_not_replace_the_key(local: Endpoint, tmp_path: Path, door: str) -> None:
+    """curl's and git's file often has the hosts that a relay asks, with another user's password."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine localhost login u password p\n")
+    env = {"API_KEY": KEY, "NETRC": str(netrc)}
+    if door:
+        env |= {door: "http://localhost:9", "NO_PROXY": local.url.split("/")[2]}
+    relay = Relay(local, env).up()
+    assert relay.ask("answer")[0] == 200
+    relay.close()
+    assert local.asked[-1][0]["Authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.long
+def test_a_proxy_that_is_no_address_is_one_line(local: Endpoint) -> None:
+    said = Relay(local, {"API_KEY": KEY, "HTTP_PROXY": "http://u:pass-word@proxy:port"}).failed()
+    assert said.splitlines()[-1].startswith("the endpoint cannot be used: HTTP_PROXY is no address")
+    assert "pass-word" not in said
+
+
 def spec(options: dict[str, Any], **more: Any) -> plugins.EngineSpec:
     base = {"base_url": "https://api.example.com/v1", "model": "m"}
     return plugins.EngineSpec("", "ours", "/s", options={**base, **options}, **more)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import re
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -35,11 +36,16 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def answering(*pieces: bytes) -> AsyncIterator[Http]:
-    """A server that sends an answer in pieces, with pauses between them, and a sender for it."""
+async def answering(*pieces: bytes, heads: list[bytes] | None = None) -> AsyncIterator[Http]:
+    """A server that sends an answer in pieces, with pauses between them, and a sender for it.
+
+    `heads` gets the heads of requests.
+    """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        if heads is not None:
+            heads.append(head)
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
@@ -151,6 +157,26 @@ def test_a_request_goes_through_a_proxy(
 
     port = asyncio.run(journey())
     assert tunnels == [f"localhost:{port}"]
+
+
+def test_a_users_netrc_does_not_replace_what_a_request_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine localhost login u password p\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    heads: list[bytes] = []
+
+    async def journey() -> None:
+        async with answering(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", heads=heads
+        ) as sender:
+            for headers in ({}, {"Authorization": "Basic ours"}):
+                await sender.send("POST", sender._options.server, headers, "a=b")
+
+    asyncio.run(journey())
+    said = [re.findall(rb"(?im)^authorization: (.*?)\r$", head) for head in heads]
+    assert said == [[], [b"Basic ours"]]
 
 
 def test_a_proxy_that_is_away_is_named_and_the_request_counts_as_unsent() -> None:
