@@ -64,11 +64,14 @@ class Http:
         import aiohttp
 
         options, host = self._options, urlsplit(url).hostname
+        out = asyncio.Event()
+        """Whether the request begins to leave; until then there was no connection, or no tunnel."""
         try:
             async with (
                 aiohttp.ClientSession(
                     timeout=aiohttp.ClientTimeout(total=options.timeout),
                     cookie_jar=aiohttp.DummyCookieJar(),
+                    trace_configs=[_noting(out)],
                 ) as session,
                 session.request(
                     method,
@@ -89,16 +92,40 @@ class Http:
             raise TokenRefused(f"{url}: {error}") from None
         except aiohttp.ClientSSLError as error:
             raise TokenRefused(f"the token server {host}: {error}") from None
-        except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError) as error:
-            why = unreached(error) or str(error)
-            raise Unsent(f"the token server {host} cannot be reached: {why}") from None
         except asyncio.TimeoutError:  # noqa: UP041 (3.10)
+            if not out.is_set():
+                why = f"no connection for {options.timeout:g} s"
+                raise Unsent(f"the token server {host} cannot be reached: {why}") from None
             raise TokenFailed(
                 f"the token server {host} has not answered for {options.timeout:g} s"
             ) from None
         except (aiohttp.ClientError, OSError) as error:
             why = str(error) or type(error).__name__
+            if not out.is_set():
+                why = _of_proxy(error) or unreached(error) or why
+                raise Unsent(f"the token server {host} cannot be reached: {why}") from None
             raise TokenFailed(f"the token server {host} broke off: {why}") from None
+
+
+def _noting(out: asyncio.Event) -> aiohttp.TraceConfig:
+    """Sets `out` before the first byte of a request leaves; a proxy's tunnel is not the request."""
+    import aiohttp
+
+    async def leaves(*_: object) -> None:
+        out.set()
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_headers_sent.append(leaves)
+    return trace
+
+
+def _of_proxy(error: Exception) -> str | None:
+    """A proxy's refusal; its text would name the proxy's address alone."""
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy {error.request_info.url.host} answers {error.status} {error.message}"
+    return None
 
 
 def by_proxy(url: str, chosen: str | None = None) -> dict[str, Any]:

@@ -185,6 +185,51 @@ def test_a_proxy_that_is_away_is_named_and_the_request_counts_as_unsent() -> Non
         asyncio.run(sender.send("POST", "https://localhost:9/token", {}, "a=b"))
 
 
+@pytest.mark.parametrize("place", ["server", "proxy"])
+@pytest.mark.parametrize("said", [None, b"", b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n"])
+def test_what_fails_before_the_request_leaves_counts_as_unsent(
+    place: str, said: bytes | None
+) -> None:
+    """A firewall that drops packets, a proxy that refuses a tunnel: no refresh token has left us."""
+
+    async def journey() -> None:
+        ended = asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            if said is None:
+                await ended.wait()
+            writer.write(said or b"")
+            await closed(writer)
+
+        async with await asyncio.start_server(answer, "localhost", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            more = {"proxy": f"http://localhost:{port}"} if place == "proxy" else {}
+            sender = http(9 if more else port, **more)
+            sender._options.timeout = 0.5
+            with pytest.raises(TokenFailed) as found:
+                await asked(sender)
+            # No server that answers without TLS was sent more than its greeting.
+            assert isinstance(found.value, Unsent | TokenRefused), found.value
+            if said and place == "proxy":
+                assert "the proxy localhost answers 407 No" in str(found.value)
+            ended.set()
+            await asyncio.sleep(0.1)
+
+    asyncio.run(journey())
+
+
+def test_a_request_that_is_out_and_gets_no_answer_may_have_been_processed() -> None:
+    async def journey() -> None:
+        async with answering(b"", b"", b"", b"HTTP/1.1 200 OK\r\n") as sender:
+            sender._options.timeout = 0.1
+            with pytest.raises(TokenFailed, match="has not answered") as found:
+                await asked(sender)
+            assert not isinstance(found.value, Unsent)
+
+    asyncio.run(journey())
+
+
 def test_an_answer_may_come_in_pieces_and_compressed() -> None:
     whole = b'{"access_token": "abc"}'
     packed = gzip.compress(whole)
