@@ -57,6 +57,11 @@ def forget(arguments: argparse.Namespace) -> int:
     if not token_file.Store(options.key).forget():
         raise RunFailed(f"there is no token of {options.server} for client {options.client_id}")
     say("forgotten; the server may accept the token until it ends")
+    if options.grant_type == "refresh_token":
+        how = "`hpcbench auth login MODEL` asks for a new one"
+        if options.refresh_token is not None:
+            how = f"put a new one into {options.refresh_token} before the next run"
+        say(f"its refresh token is forgotten, too: {how}")
     return 0
 
 

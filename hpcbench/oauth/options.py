@@ -136,10 +136,14 @@ class AuthOptions(BaseModel):
 
     @property
     def key(self) -> str:
-        """Names the credential in files; holds no secret."""
+        """Names the credential in files; holds no secret.
+
+        Two refresh tokens of one client begin two chains; a chain's file is its only record.
+        """
+        chain = self.refresh_token if self.grant_type == "refresh_token" else None
         named = (
             self.grant_type, self.server, self.client_id, self.username, self.scope, self.audience,
-            self.resource,
+            self.resource, *([chain] if chain else []),
         )  # fmt: skip
         host = re.sub(r"[^a-z0-9.-]", "-", (urlsplit(self.server).hostname or "").lower())[:60]
         return f"{host}-{hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]}"

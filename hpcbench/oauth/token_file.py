@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault
@@ -54,6 +57,10 @@ class Record:
     """SHA-256 of the configured refresh token that this chain began with."""
 
 
+_RECORD = TypeAdapter(Record)
+"""Reads a record; keys of later versions are left out."""
+
+
 class Store:
     """The file of one credential.
 
@@ -88,13 +95,19 @@ class Store:
         if text is None:
             return None
         try:
-            found = Record(**json.loads(text))
+            found = _RECORD.validate_json(text, strict=True)
             Token(found.access, found.since, found.lifetime)
-        except (ValueError, TypeError):
+        except ValueError:
+            return None
+        if not (math.isfinite(found.since) and math.isfinite(found.written)):
             return None
         for one in (found.access, found.refresh):
             secret.remember(one or "")
         return found
+
+    def damaged(self) -> bool:
+        """Whether there is a file that cannot be read as a record."""
+        return self.path.exists() and self.read() is None
 
     def write(self, record: Record) -> None:
         """Replace the record; it is on the disk when this returns."""

@@ -71,6 +71,7 @@ class TokenServer:
             async with self._alone(old) as found:
                 if found is not None:
                     return Granted(found, "cache")
+                await self._whole()
                 return await self._ask(await self._read(), full=full)
         except HpcbenchError as error:
             raise TokenRefused(str(error)) from None
@@ -105,6 +106,16 @@ class TokenServer:
         token = self._store.token(record)
         usable = token is not None and token.state(token_file.now()) != "expired"
         return token if usable else None
+
+    async def _whole(self) -> None:
+        """Refuse a damaged file of refresh tokens: which of them was sent last is not known."""
+        if self._store is None or self.options.grant_type != "refresh_token":
+            return
+        if await asyncio.to_thread(self._store.damaged):
+            raise TokenRefused(
+                f"{self._store.path} is damaged, so its refresh token is lost: {self._remedy()}",
+                kind="refresh_token",
+            )
 
     @contextlib.asynccontextmanager
     async def _alone(self, old: str | None, *, adopt: bool = True) -> AsyncIterator[Token | None]:
@@ -195,13 +206,13 @@ class TokenServer:
             raise  # it was used, and nothing came for it
         except GrantRefused:
             # It is known not to work, so it is not lost.
-            await self._write(replace(self._now(record), refresh=None, sent=False))
+            await self._write(replace(self._now(record), refresh=None, sent=False), before=marked)
             raise
         except (Unsent, TokenRefused, HpcbenchError):
-            await self._write(replace(self._now(record), sent=False))
+            await self._write(replace(self._now(record), sent=False), before=marked)
             raise
         except _Busy as busy:
-            await self._write(replace(self._now(record), sent=False))
+            await self._write(replace(self._now(record), sent=False), before=marked)
             raise busy.failure from None
 
     def _now(self, record: Record) -> Record:
@@ -294,13 +305,19 @@ def source_of(
     """The source of a credential, with the user's file; `say` gets why there is none.
 
     Raises:
-        EnvironmentFault: a secret is missing.
+        EnvironmentFault: a secret is missing, or the place for the file of refresh tokens.
     """
     for name in SECRETS:
         secret.reveal(getattr(options, name) or "")
     try:
         kept = Store(options.key)
     except (EnvironmentFault, OSError) as error:
+        if options.grant_type == "refresh_token":
+            what = "a refresh token may work only once, and there is no place for the file in which"
+            raise EnvironmentFault(
+                f"{what} all processes share its successor: {error}",
+                remedy="set XDG_STATE_HOME to a folder of yours that all nodes see",
+            ) from None
         say(
             f"each process asks for tokens of its own, since there is no place for their file: {error}"
         )

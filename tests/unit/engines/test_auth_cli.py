@@ -119,6 +119,8 @@ def test_login_takes_a_refresh_token_from_a_pipe(
     monkeypatch.setattr("sys.stdin", io.StringIO("first-refresh-token\n"))
     assert main(["auth", "login", str(model)]) == 0
     assert "first-refresh-token" not in "".join(capsys.readouterr())
+    assert main(["auth", "forget", str(model)]) == 0
+    assert "`hpcbench auth login MODEL` asks for a new one" in capsys.readouterr().err
 
 
 @pytest.mark.long

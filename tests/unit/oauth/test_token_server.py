@@ -19,7 +19,7 @@ from hpcbench.oauth import token_file
 from hpcbench.oauth.keeper import Granted, TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions
 from hpcbench.oauth.token_file import Record, Store
-from hpcbench.oauth.token_server import TokenServer
+from hpcbench.oauth.token_server import TokenServer, source_of
 from hpcbench.oauth.transport import Reply, discover
 
 
@@ -118,7 +118,7 @@ def test_rotating_refresh_tokens_follow_each_other_and_none_is_used_twice(tmp_pa
 
 
 def test_a_lost_answer_of_a_rotating_token_needs_a_login_and_the_token_is_not_sent_again(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeServer()
     obtain(first(tmp_path, fake))
@@ -130,8 +130,9 @@ def test_a_lost_answer_of_a_rotating_token_needs_a_login_and_the_token_is_not_se
         obtain(first(tmp_path, fake), "a1")
     assert (len(fake.asked), fake.used_twice) == (2, 0)
     fake.refresh = "fresh-one"
-    assert asyncio.run(first(tmp_path, fake).login("fresh-one")).kind == "refresh_token"
-    assert obtain(first(tmp_path, fake, refresh_token=None)).kind == "cache"
+    monkeypatch.setenv("OAUTH_FIRST", "fresh-one")
+    assert asyncio.run(first(tmp_path, fake).login()).kind == "refresh_token"
+    assert obtain(first(tmp_path, fake)).kind == "cache"
 
 
 def test_a_crash_while_the_token_was_out_ends_in_a_full_authentication(tmp_path: Path) -> None:
@@ -255,6 +256,88 @@ def test_a_damaged_file_is_as_none(tmp_path: Path) -> None:
     (path,) = (tmp_path / "auth").glob("*.json")
     path.write_text('{"access": "a1", "lifeti')
     assert obtain(first(tmp_path, fake, "password")).kind == "full_auth"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"access": 5}, {"access": None}, {"refresh": 5}, {"since": "1"}, {"since": None},
+        {"since": float("nan")}, {"lifetime": float("inf")}, {"boot": None}, {"sent": "no"},
+        {"written": True}, {"rotates": "x"}, {"seed": []},
+    ],
+)  # fmt: skip
+def test_a_file_of_other_types_is_damaged(tmp_path: Path, change: dict[str, Any]) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake, "password"))
+    (path,) = (tmp_path / "auth").glob("*.json")
+    path.write_text(json.dumps({**record(tmp_path), **change}))
+    assert obtain(first(tmp_path, fake, "password")).kind == "full_auth"
+
+
+def test_a_file_of_a_later_version_is_read(tmp_path: Path) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake))
+    (path,) = (tmp_path / "auth").glob("*.json")
+    path.write_text(json.dumps({**record(tmp_path), "later": 1}))
+    assert obtain(first(tmp_path, fake)).kind == "cache"
+
+
+def test_a_damaged_file_does_not_send_the_first_refresh_token_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake))
+    (path,) = (tmp_path / "auth").glob("*.json")
+    for content in ("", "[" * 100_000, path.read_text()[:-9]):
+        path.write_text(content)
+        with pytest.raises(TokenRefused, match=r"is damaged.*`hpcbench auth login MODEL`"):
+            obtain(first(tmp_path, fake))
+    assert fake.used_twice == 0
+    fake.refresh = "fresh-one"
+    monkeypatch.setenv("OAUTH_FIRST", "fresh-one")
+    assert asyncio.run(first(tmp_path, fake).login()).kind == "refresh_token"
+    assert obtain(first(tmp_path, fake)).kind == "cache"
+
+
+def test_without_a_place_for_the_file_a_refresh_token_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process would send the configured one."""
+    (tmp_path / "hpcbench").mkdir()
+    (tmp_path / "hpcbench" / "auth").mkdir(mode=0o755)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    said: list[str] = []
+    assert source_of(options("password"), say=said.append)._store is None
+    assert "each process asks for tokens of its own" in said[0]
+    with pytest.raises(EnvironmentFault, match="may work only once.*is open to other users"):
+        source_of(options("refresh_token", refresh_token="${env:OAUTH_FIRST}"), say=said.append)
+
+
+def test_two_chains_of_one_client_do_not_replace_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OAUTH_SECOND", "q0")
+    fakes = FakeServer(), FakeServer()
+    fakes[1].refresh = "q0"
+    names = "OAUTH_FIRST", "OAUTH_SECOND"
+    for _ in range(3):
+        for fake, name in zip(fakes, names, strict=True):
+            obtain(first(tmp_path, fake, refresh_token=f"${{env:{name}}}"))
+    assert [len(fake.asked) for fake in fakes] == [1, 1]
+
+
+def test_a_process_that_slept_leaves_the_file_of_the_one_that_took_over(tmp_path: Path) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake))
+
+    class Slept(FakeServer):
+        async def send(self, *request: Any) -> Reply:
+            age(tmp_path, refresh="of-a-login", sent=False)
+            return Reply(400, {}, b'{"error": "invalid_grant"}')
+
+    with pytest.raises(TokenRefused):
+        obtain(first(tmp_path, Slept()), "a1")
+    assert record(tmp_path)["refresh"] == "of-a-login"
 
 
 def test_without_a_file_one_process_keeps_its_tokens(tmp_path: Path) -> None:
