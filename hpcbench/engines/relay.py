@@ -394,15 +394,20 @@ def _redirected(answer: aiohttp.ClientResponse) -> str:
 
 
 def _headers(answer: aiohttp.ClientResponse) -> list[tuple[str, str]]:
-    passed = [
-        (name, value) for name, value in answer.headers.items() if name.lower() not in _NOT_PASSED
-    ]
-    wait = retry_after.seconds({name.lower(): value for name, value in answer.headers.items()})
-    if wait is None:
-        return passed
-    # A date would be read by another clock than the endpoint's.
-    others = [pair for pair in passed if pair[0].lower() != "retry-after"]
-    return [*others, ("Retry-After", f"{wait:g}")]
+    """Headers to pass on. A date would be read by another clock than the endpoint's, so seconds go on."""
+    said = {name.lower(): value for name, value in answer.headers.items()}
+    wait = retry_after.seconds(said)
+    passed = []
+    for name, value in answer.headers.items():
+        low = name.lower()
+        if low in _NOT_PASSED:
+            continue
+        if low == "retry-after" and wait is not None:
+            value = f"{wait:g}"
+        elif "ratelimit" in low and "reset" in low and retry_after.is_moment(value):
+            value = f"{retry_after.reset(value, said):g}"
+        passed.append((name, value))
+    return passed
 
 
 def _image_urls(ask: Mapping[str, Any]) -> Iterator[str]:

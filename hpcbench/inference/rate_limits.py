@@ -4,8 +4,8 @@ A gateway says its limits in three ways, and each is heeded:
 
 - an answer 429 with `Retry-After` (seconds or a date; RFC 9110, section 10.2.3) or `retry-after-ms`: no
   request goes out before;
-- `x-ratelimit-limit-…`, `-remaining-…` and `-reset-…` for `requests` and `tokens` (OpenAI's spellings): a
-  request that is more than what remains waits until enough has come back;
+- `x-ratelimit-limit-…`, `-remaining-…` and `-reset-…` for `requests` and `tokens`, and other spellings
+  (`limit_headers`): a request that is more than what remains waits until enough has come back;
 - an answer 429 that says no more: pauses that double.
 
 After a refusal one request goes first. Then the requests without an answer's head may double with each
@@ -22,7 +22,6 @@ import hashlib
 import math
 import os
 import random
-import re
 import stat
 import time
 from collections.abc import Mapping
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import retry_after
+from hpcbench.inference import limit_headers
 
 LONGEST_PAUSE = 3600.0
 """Longest pause until the limits are checked again, seconds, whatever the gateway says."""
@@ -38,9 +38,6 @@ LONGEST_PAUSE = 3600.0
 _FIRST_PAUSE, _LONGEST_BACK_OFF = 0.5, 60.0  # seconds; without a word of the gateway
 _LATER = 0.1  # share of a pause, at most a second, by which processes differ
 _SHORTEST = 0.01  # seconds between looks at what remains
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)(ms|h|m|s))")
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_EPOCH = 1e9  # a reset this large is a moment, not a duration
 _MEMORY = 0.2  # weight of the newest request in the mean of tokens
 
 
@@ -289,19 +286,12 @@ class RateLimits:
         return max(resets, default=None)
 
     def _read(self, headers: Mapping[str, str], moment: float) -> None:
-        for kind in ("requests", "tokens"):
-            said = headers.get(f"x-ratelimit-remaining-{kind}")
-            if said is None:
-                continue
-            remaining, limit = _number(said), _number(headers.get(f"x-ratelimit-limit-{kind}", ""))
-            reset = seconds_of(headers.get(f"x-ratelimit-reset-{kind}", ""))
-            if remaining is None or reset is None:
-                continue
-            limit = max(remaining, 1.0, limit or 0.0)
+        for kind, remaining, limit, reset in limit_headers.read(headers):
             before = self.allowances.get(kind)
             windowed = before is not None and before.windowed
+            most = max(remaining, 1.0, limit or 0.0)
             self.allowances[kind] = Allowance(
-                limit, remaining, max(reset, _SHORTEST), moment, windowed
+                most, remaining, max(reset, _SHORTEST), moment, windowed
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -315,24 +305,3 @@ class RateLimits:
                 for kind, one in self.allowances.items()
             },
         }
-
-
-def seconds_of(value: str) -> float | None:
-    """A `…-reset-…`: `6m0s`, `20ms`, seconds, or seconds since 1970; None: none of these."""
-    text = value.strip().lower()
-    number = _number(text)
-    if number is not None:
-        return max(0.0, number - time.time()) if number > _EPOCH else number
-    parts = _DURATION.findall(text)
-    if not parts or "".join(f"{amount}{unit}" for amount, unit in parts) != text:
-        return None
-    return float(sum(float(amount) * _UNITS[unit] for amount, unit in parts))
-
-
-def _number(value: str) -> float | None:
-    """A number that is not negative; None: it is none."""
-    try:
-        found = float(value)
-    except ValueError:
-        return None
-    return found if 0 <= found < math.inf else None

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,11 @@ class Endpoint:
             name: formatdate(clock + n, usegmt=True)
             for name, n in (("Retry-After", 7), ("Date", 0))
         }
+        more |= {
+            "x-ratelimit-reset": str(int(clock) + 8), "anthropic-ratelimit-tokens-reset":
+            datetime.fromtimestamp(int(clock) + 9, timezone.utc).isoformat(),
+            "x-ratelimit-reset-requests": "6m0s",
+        }  # fmt: skip
         return self._error(429, "Rate limit reached", "rate_limit_exceeded", **more)
 
     async def _cut(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -322,6 +328,9 @@ def test_a_rate_limit_is_passed_on_with_how_long_to_wait(shared: Relay) -> None:
 def test_a_date_to_wait_for_is_passed_on_as_seconds_of_the_endpoints_clock(shared: Relay) -> None:
     status, headers, _ = shared.ask("date")
     assert (status, headers["Retry-After"]) == (429, "7")
+    assert headers["X-RateLimit-Reset"] == "8"
+    assert headers["anthropic-ratelimit-tokens-reset"] == "9"
+    assert headers["x-ratelimit-reset-requests"] == "6m0s"
 
 
 def test_an_answer_that_breaks_off_there_breaks_off_here(shared: Relay) -> None:

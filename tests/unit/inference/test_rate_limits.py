@@ -9,6 +9,7 @@ import random
 import tempfile
 import time
 from collections.abc import AsyncIterator
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench import retry_after
 from hpcbench.inference.adaptive import Adaptive
 from hpcbench.inference.client import Client
 from hpcbench.inference.load_driver import MOST_REFUSALS, drive
@@ -25,7 +27,6 @@ from hpcbench.inference.rate_limits import (
     RateLimits,
     Shared,
     now,
-    seconds_of,
 )
 from hpcbench.schema.records import Response
 from tests.unit.inference.limited import Gateway
@@ -251,15 +252,77 @@ def test_the_search_for_the_best_concurrency_tries_no_more_while_a_gateway_refus
     ],
 )  # fmt: skip
 def test_resets_in_openais_spellings(text: str, seconds: float | None) -> None:
-    assert seconds_of(text) == seconds
+    assert retry_after.reset(text, {}) == seconds
 
 
 def test_a_reset_as_a_moment() -> None:
-    assert seconds_of(str(time.time() + 30)) == pytest.approx(30, abs=1)
+    assert retry_after.reset(str(time.time() + 30), {}) == pytest.approx(30, abs=1)
+    date = formatdate(1_800_000_000, usegmt=True)
+    for text in (
+        "1800000030", "1800000030.0", "1800000030000", "2027-01-15T08:00:30Z",
+        "2027-01-15T09:00:30+01:00", "2027-01-15t08:00:30z", formatdate(1_800_000_030, usegmt=True),
+    ):  # fmt: skip
+        assert retry_after.is_moment(text)
+        assert retry_after.reset(text, {"date": date}) == 30, "by the gateway's own clock"
+    assert not any(map(retry_after.is_moment, ("30", "6m0s", "", "soon", "999999999")))
+
+
+def spelt(pattern: str, **values: str) -> dict[str, str]:
+    return {pattern.format(name): value for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("headers", "kind", "expected"),
+    [
+        (spelt("x-ratelimit-{}-requests", limit="60", remaining="5", reset="1s"), "requests", (60, 5, 1)),
+        (spelt("x-ratelimit-{}-tokens", limit="9000", remaining="0", reset="6m0s"), "tokens",
+         (9000, 0, 360)),
+        (spelt("anthropic-ratelimit-requests-{}", limit="50", remaining="49",
+               reset="2027-01-15T08:01:00Z"), "requests", (50, 49, 60)),
+        (spelt("anthropic-ratelimit-tokens-{}", limit="40000", remaining="0",
+               reset="2027-01-15T08:00:15Z"), "tokens", (40000, 0, 15)),
+        (spelt("x-ratelimit-{}", limit="10, 10;w=60", remaining="3", reset="42"), "requests", (10, 3, 42)),
+        (spelt("x-ratelimit-{}", limit="5000", remaining="0", reset="1800000600"), "requests",
+         (5000, 0, 600)),
+        (spelt("ratelimit-{}", limit="100", remaining="50", reset="50"), "requests", (100, 50, 50)),
+        ({"ratelimit": "limit=100, remaining=50, reset=5"}, "requests", (100, 50, 5)),
+        ({"ratelimit": '"default";r=50;t=30', "ratelimit-policy": '"default";q=100;w=60'}, "requests",
+         (100, 50, 30)),
+        ({"ratelimit": '"day";r=900;t=80000, "burst";r=2;t=5',
+          "ratelimit-policy": '"day";q=1000;w=86400,"burst";q=10;w=10'}, "requests", (10, 2, 5)),
+        ({"ratelimit": '"p";r=0', "ratelimit-policy": '"p";q=10;w=60'}, "requests", (10, 0, 60)),
+    ],
+)  # fmt: skip
+def test_limits_in_the_spellings_of_gateways(
+    headers: dict[str, str], kind: str, expected: tuple[float, float, float]
+) -> None:
+    limits, date = RateLimits(), formatdate(1_800_000_000, usegmt=True)
+    limits.heard(limits.sent(0), 200, {**headers, "date": date}, 0)
+    ((found, one),) = limits.allowances.items()
+    assert found == kind
+    assert (one.limit, one.remaining, one.reset) == expected
+    if one.remaining == 0:
+        assert (limits.pause(0) or 0) > 0
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-ratelimit-remaining-requests": "0"},  # Azure, at times: when it is back, is not said
+        {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "soon"}, {"ratelimit": '"default"'},
+        {"ratelimit": '"default";r=x;t=5'}, {"ratelimit-remaining": "-1", "ratelimit-reset": "9"},
+        {"ratelimit-policy": '"default";q=1;w=60'},
+    ],
+)  # fmt: skip
+def test_half_a_word_of_limits_holds_nothing_up(headers: dict[str, str]) -> None:
+    limits = RateLimits()
+    limits.heard(limits.sent(0), 200, headers, 0)
+    assert limits.pause(0) == 0
 
 
 WORDS = st.one_of(
-    st.text(max_size=12), st.integers().map(str), st.floats().map(str), st.sampled_from(["6m0s", "1s"])
+    st.text(max_size=12), st.integers().map(str), st.floats().map(str),
+    st.sampled_from(["6m0s", "1s", '"a";r=0;t=9', "limit=1, remaining=0, reset=1e9"]),
 )  # fmt: skip
 
 
@@ -270,7 +333,8 @@ WORDS = st.one_of(
             st.dictionaries(
                 st.sampled_from(
                     [
-                        "retry-after", "retry-after-ms",
+                        "retry-after", "retry-after-ms", "ratelimit", "ratelimit-policy",
+                        "ratelimit-limit", "ratelimit-remaining", "ratelimit-reset",
                         *(
                             f"x-ratelimit-{what}-{kind}"
                             for what in ("limit", "remaining", "reset")
