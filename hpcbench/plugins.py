@@ -23,6 +23,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from hpcbench import secret
 from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
 from hpcbench.schema.forms import complaint
 from hpcbench.schema.records import FieldMap, Message, PromptEntry, PromptExample, Sample
@@ -662,6 +663,18 @@ def answer_schema(ml_task: MLTask) -> dict[str, Any] | None:
         return None if ml_task.output_schema is None else dict(ml_task.output_schema)
     found: dict[str, Any] = answer_model(ml_task.output_model).model_json_schema()
     return found
+
+
+def revealed(plugin: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with their secrets; those that a plugin names in `keeps_references` keep their references.
+
+    Raises:
+        EnvironmentFault: a secret is missing.
+    """
+    kept = getattr(plugin, "keeps_references", ())
+    return {
+        name: value if name in kept else secret.reveal_all(value) for name, value in options.items()
+    }
 
 
 def check_options(plugin: Any, options: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:

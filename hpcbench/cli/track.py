@@ -100,7 +100,7 @@ def _opened(tracker: Tracker) -> Any:
         raise UserError(*(Problem(f"{where}: {what}") for _, what in wrong))
     if not hasattr(plugin, "track"):
         return None
-    return plugin(secret.reveal_all(dict(tracker.options)))
+    return plugin(plugins.revealed(plugin, tracker.options))
 
 
 def _sent(

@@ -36,7 +36,7 @@ def open_storage(url: str, options: Mapping[str, Any]) -> Storage:
     if problem := _mistyped(url):
         raise UserError(problem)
     plugin = plugins.load("storage", scheme if marks else "file")
-    revealed = secret.reveal_all(dict(options))
+    revealed = plugins.revealed(plugin, options)
     if wrong := plugins.check_options(plugin, revealed):
         raise UserError(*(Problem(f"storage of {url}: {message}") for _, message in wrong))
     storage: Storage = plugin(revealed)

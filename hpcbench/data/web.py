@@ -18,13 +18,13 @@ import re
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, TypeVar
 from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
 from pydantic import BaseModel
@@ -33,7 +33,10 @@ from hpcbench.data.hub import COMMIT, hub_path, repository
 from hpcbench.data.storage import CHANGED, PIECE, as_os_error
 from hpcbench.errors import EnvironmentFault
 from hpcbench.installed import install_hint
+from hpcbench.oauth.bearer import Bearer, ServerAuth
 from hpcbench.plugins import StoredFile
+
+T = TypeVar("T")
 
 SUMS = "SHA256SUMS"
 """File that lists its folder, as `sha256sum` writes it; it replaces index pages."""
@@ -59,16 +62,20 @@ class HttpStorage:
 
     api: ClassVar[int] = 1
     parallel: ClassVar[int] = 16
+    keeps_references: ClassVar[frozenset[str]] = frozenset({"auth"})
 
     class Options(BaseModel, extra="forbid", frozen=True):
         """How to ask."""
 
         headers: Mapping[str, str] = {}
         """Sent with each request to this server, e.g. `Authorization`; secrets as references."""
+        auth: ServerAuth | None = None
+        """Tokens of a token server, as `auth` of a model elsewhere."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = self.Options.model_validate(dict(options))
-        self._web = _Web(self._options.headers)
+        auth = self._options.auth
+        self._web = _Web(self._options.headers, None if auth is None else Bearer(auth))
 
     def list(self, url: str) -> Iterator[StoredFile]:
         """Yield every file of a folder by its SHA256SUMS or index pages, or the single file of the URL."""
@@ -190,14 +197,19 @@ class HubStorage:
 class _Web:
     """GET and HEAD with the same headers, which may be secrets: a redirect to another server gets none."""
 
-    def __init__(self, headers: Mapping[str, str]) -> None:
-        self._headers = dict(headers)
+    def __init__(self, headers: Mapping[str, str], bearer: Bearer | None = None) -> None:
+        self._given, self._bearer = dict(headers), bearer
         # On a redirect to another server obstore's client drops only this header.
         self._followed_by_us = {name.lower() for name in headers} - {"authorization"}
         self._pages = urllib.request.build_opener(_Redirects)
         self._stores: dict[tuple[str, bool], Any] = {}
+        self._stores_token = ""  # they have its header
         self._places: dict[str, str] = {}  # URL → target of redirects that we follow
         self._lock = threading.Lock()
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {**self._given, **(self._bearer.headers() if self._bearer is not None else {})}
 
     def get(self, url: str) -> bytes:
         """A small page."""
@@ -219,14 +231,47 @@ class _Web:
 
     def head(self, url: str) -> tuple[int, str]:
         """Size of a file, and the mark of its content."""
-        with as_os_error(url, _explain):
-            found = self._obstore.head(*self._at(url))
-            return found["size"], _mark(found)
+
+        def ask() -> tuple[int, str]:
+            with as_os_error(url, _explain):
+                found = self._obstore.head(*self._at(url))
+                return found["size"], _mark(found)
+
+        return self._by_token(ask)
 
     def read(
         self, url: str, file: StoredFile, start: int, stop: int, mark: str = ""
     ) -> Iterator[bytes]:
         """Yield bytes of a file; a given mark must match when only a part is read."""
+
+        def begin() -> tuple[bytes, Iterator[bytes]]:
+            pieces = self._read(url, file, start, stop, mark)
+            return next(pieces, b""), pieces
+
+        first, rest = self._by_token(begin)
+        if first:
+            yield first
+        yield from rest
+
+    def _by_token(self, ask: Callable[[], T]) -> T:
+        """Do what asks the server; once more with another token, if the server rejects this one."""
+        if self._bearer is None:
+            return ask()
+        for again in (False, True):
+            token = self._bearer.token()
+            try:
+                found = ask()
+            except OSError as error:
+                if again or not _is_401(error) or not self._bearer.rejected(token):
+                    raise
+            else:
+                self._bearer.accepted(token)
+                return found
+        raise AssertionError("unreachable")
+
+    def _read(
+        self, url: str, file: StoredFile, start: int, stop: int, mark: str
+    ) -> Iterator[bytes]:
         with as_os_error(url, _explain):
             store, path = self._at(url)
             if (start, stop) == (0, file.size):
@@ -262,8 +307,11 @@ class _Web:
                     return
 
     def _get(self, url: str) -> tuple[bytes, str]:
-        with self._opened(url, "GET") as reply:
-            return reply.read(), reply.headers.get("Link") or ""
+        def ask() -> tuple[bytes, str]:
+            with self._opened(url, "GET") as reply:
+                return reply.read(), reply.headers.get("Link") or ""
+
+        return self._by_token(ask)
 
     @contextmanager
     def _opened(self, url: str, method: str) -> Iterator[Any]:
@@ -284,7 +332,11 @@ class _Web:
         server, path = f"{parts.scheme}://{parts.netloc}", unquote(parts.path).lstrip("/")
         if parts.query:  # signed URLs never recur: not worth keeping
             return self._store(f"{server}/?{parts.query}", ours), path
+        token = "" if self._bearer is None else self._bearer.token()
         with self._lock:
+            if token != self._stores_token:
+                self._stores_token = token
+                self._stores.clear()
             if (server, ours) not in self._stores:
                 self._stores[server, ours] = self._store(server, ours)
             return self._stores[server, ours], path
@@ -376,6 +428,11 @@ def _refused(url: str, status: int, code: str) -> OSError:
     if status in (404, 410):
         return FileNotFoundError(f"{url} does not exist ({status})")
     return OSError(f"{url}: the server answers {status}")
+
+
+def _is_401(error: OSError) -> bool:
+    cause = error.__cause__
+    return type(cause).__name__ == "UnauthenticatedError" or getattr(cause, "code", None) == 401
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

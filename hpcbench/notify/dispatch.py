@@ -305,8 +305,8 @@ def _lock(experiment: Experiment) -> Path:
 
 def _tried(kind: str, name: str, options: Mapping[str, Any], method: str, what: Any) -> list[str]:
     try:
-        plugin = plugins.load(kind, name)(secret.reveal_all(dict(options)))
-        getattr(plugin, method)(what)
+        plugin = plugins.load(kind, name)
+        getattr(plugin(plugins.revealed(plugin, options)), method)(what)
     except Exception as error:  # noqa: BLE001 - foreign code and foreign servers: reported, never raised
         return [secret.mask(f"{kind} {name}: {type(error).__name__}: {error}")]
     return []

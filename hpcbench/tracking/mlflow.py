@@ -26,7 +26,7 @@ from hpcbench.tracking.experiment_content import Exchange, parameters_of
 from hpcbench.tracking.feed import Sink
 from hpcbench.tracking.sent import Notes
 from hpcbench.tracking.server_requests import Web
-from hpcbench.tracking.tracker_process import ServerOptions, ServerTracker
+from hpcbench.tracking.tracker_process import ServerOptions, ServerTracker, TokenOptions
 
 TAG, PART = "hpcbench.experiment", "hpcbench.part"
 """Tags of runs: the experiment's id; name of the run task, or `WHOLE`."""
@@ -43,7 +43,7 @@ _STATUS = {"done": "FINISHED", "incomplete": "FAILED", "cancelled": "KILLED"}
 _UNFIT = re.compile(r"[^\w\-. :/]")
 
 
-class MlflowOptions(ServerOptions):
+class MlflowOptions(TokenOptions):
     """Options of the mlflow tracker."""
 
     url: str
@@ -90,9 +90,10 @@ class MlflowSink(Sink):
     ) -> None:
         self._options, self._name = options, name
         self._experiment, self._notes = experiment, notes
+        self._bearer = options.bearer()
         self._web = Web(
-            options.url, _authorization(options), timeout=options.timeout, ca_file=options.ca_file,
-            name="MLflow",
+            options.url, {} if self._bearer else _authorization(options), timeout=options.timeout,
+            ca_file=options.ca_file, name="MLflow", bearer=self._bearer,
         )  # fmt: skip
         self._runs = dict[str, str]()
         """Part → id of its run."""
@@ -104,8 +105,7 @@ class MlflowSink(Sink):
         status, answer = self._web.call("GET", "/version", None, {})
         if status != 200:
             self._web.must(status, {"error": answer.decode(errors="replace")})
-        client = _client(self._options)
-        self._client = client
+        self._opened = _client(self._options)
         with _translated_errors():
             self._place = self._experiment_id()
             noted = self._notes.get("run", WHOLE)
@@ -116,6 +116,13 @@ class MlflowSink(Sink):
             )
             for run_task in self._experiment.resolved.run_tasks:
                 self._run(run_task.name, parent, run_task.name, run_task)
+
+    @property
+    def _client(self) -> Any:
+        """MLflow's client, which reads the token from the environment at each request."""
+        if self._bearer is not None:
+            os.environ["MLFLOW_TRACKING_TOKEN"] = self._bearer.token()
+        return self._opened
 
     def figures(self, run_task: ResolvedRunTask, figures: Mapping[str, float], step: int) -> None:
         """Send figures that differ from the server's."""
@@ -287,6 +294,9 @@ def _client(options: MlflowOptions) -> Any:
         "MLFLOW_TRACKING_SERVER_CERT_PATH": options.ca_file,
     }  # fmt: skip
     os.environ |= {name: value for name, value in given.items() if value is not None}
+    if options.auth is not None:  # MLflow prefers a user to a token
+        for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+            os.environ.pop(name, None)
     try:
         from mlflow import MlflowClient
     except ImportError as error:

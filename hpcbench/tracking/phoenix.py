@@ -25,7 +25,7 @@ from hpcbench.tracking.experiment_content import Exchange, pieces
 from hpcbench.tracking.feed import Sink
 from hpcbench.tracking.sent import Notes
 from hpcbench.tracking.server_requests import Web
-from hpcbench.tracking.tracker_process import ServerOptions, ServerTracker
+from hpcbench.tracking.tracker_process import ServerOptions, ServerTracker, TokenOptions
 
 BATCH = 200
 """Most spans in one request."""
@@ -34,7 +34,7 @@ SHOWN_SECONDS = 30.0
 """Longest wait until Phoenix shows sent spans: it answers before it has written them."""
 
 
-class PhoenixOptions(ServerOptions):
+class PhoenixOptions(TokenOptions):
     """Options of the phoenix tracker."""
 
     url: str
@@ -60,6 +60,7 @@ class PhoenixTracker(ServerTracker):
         web = Web(
             self._options.url, {"Authorization": f"Bearer {key}"} if key else {},
             timeout=self._options.timeout, ca_file=self._options.ca_file, name="Phoenix",
+            bearer=self._options.bearer(),
         )  # fmt: skip
         return PhoenixSink(_Project(web, self._project(experiment)), notes)
 

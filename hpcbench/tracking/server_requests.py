@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hpcbench.errors import NO_NETWORK, EnvironmentFault, unreached
+from hpcbench.oauth.bearer import Bearer
 
 TRIES = 3
 """Most tries of a request while the server is unable to handle it."""
@@ -36,6 +37,7 @@ class Web:
     Args:
         url: its address.
         headers: sent with each request, e.g. `Authorization`.
+        bearer: tokens for requests; None: they have none.
         timeout: longest wait for the server, seconds.
         ca_file: certificates of authorities beside the system's, PEM.
         name: its name in messages.
@@ -49,8 +51,10 @@ class Web:
         timeout: float = 60.0,
         ca_file: str | None = None,
         name: str = "the tracker",
+        bearer: Bearer | None = None,
     ) -> None:
         self.url, self._headers, self._timeout, self._name = url.rstrip("/"), headers, timeout, name
+        self._bearer = bearer
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise EnvironmentFault(
@@ -80,8 +84,23 @@ class Web:
         """Status and body of an answer; tried again while the server is unable to handle the request.
 
         Raises:
-            EnvironmentFault: the server cannot be reached.
+            EnvironmentFault: the server cannot be reached, or there is no token for it.
         """
+        if self._bearer is None:
+            return self._call(method, path, body, headers)
+        for again in (False, True):
+            token = self._bearer.token()
+            found = self._call(method, path, body, {**self._bearer.headers(), **headers})
+            if found[0] != 401:
+                self._bearer.accepted(token)
+                break
+            if again or not self._bearer.rejected(token):
+                break
+        return found
+
+    def _call(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
         for attempt in range(1, TRIES + 1):
             request = urllib.request.Request(  # noqa: S310 - the scheme was checked
                 self.url + path, data=body, headers={**self._headers, **headers}, method=method

@@ -27,6 +27,7 @@ from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.layout import Experiment
 from hpcbench.installed import this_python
+from hpcbench.oauth.bearer import Bearer, ServerAuth
 from hpcbench.subprocesses import kill_session, why_it_ended
 from hpcbench.tracking.feed import Sending, Sent, Sink
 from hpcbench.tracking.sent import Notes, notes_file, notes_on
@@ -54,10 +55,26 @@ class ServerOptions(BaseModel):
     """Certificates of the server's authority, a PEM file; none: the system's."""
 
 
+class TokenOptions(ServerOptions):
+    """Options of trackers whose servers take a bearer token."""
+
+    auth: ServerAuth | None = None
+    """Tokens of a token server, as `auth` of a model elsewhere."""
+
+    def bearer(self) -> Bearer | None:
+        """The tokens; None: there is no token server.
+
+        Raises:
+            EnvironmentFault: a secret is missing.
+        """
+        return None if self.auth is None else Bearer(self.auth)
+
+
 class ServerTracker:
     """Base of trackers with servers: they send from their own process."""
 
     api: ClassVar[int] = 1
+    keeps_references: ClassVar[frozenset[str]] = frozenset({"auth"})
     Options: ClassVar[type[ServerOptions]] = ServerOptions
 
     def __init__(self, options: Mapping[str, Any]) -> None:

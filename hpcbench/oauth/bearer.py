@@ -1,0 +1,111 @@
+"""The access token of a credential for programs without an event loop: storage and trackers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from hpcbench import secret
+from hpcbench.errors import EnvironmentFault
+from hpcbench.oauth import token_file
+from hpcbench.oauth.keeper import Granted, TokenFailed
+from hpcbench.oauth.lifecycle import Lifecycle, any_jitter
+from hpcbench.oauth.options import AuthOptions, in_the_clear
+
+_LOG = logging.getLogger("hpcbench.oauth")
+
+
+def _of_a_server(options: AuthOptions) -> AuthOptions:
+    if options.type == "bearer" and options.token is None:
+        raise ValueError("'token' is missing: type 'bearer' needs it")
+    if in_the_clear(options.server):
+        raise ValueError("http:// would send secrets unencrypted: write https://")
+    return options
+
+
+ServerAuth = Annotated[AuthOptions, AfterValidator(_of_a_server)]
+"""Option `auth` of a storage or tracker; it keeps its references (`plugins.revealed`)."""
+
+
+class Bearer:
+    """One credential's token, asked for when it is needed, and again before it ends; safe among threads.
+
+    Raises:
+        EnvironmentFault: a secret is missing.
+    """
+
+    def __init__(self, options: AuthOptions) -> None:
+        self._options = options
+        self._life = Lifecycle(any_jitter())
+        self._lock = threading.Lock()
+        self._fixed = secret.reveal(options.token or "").strip()
+        if options.type == "jwt":
+            from hpcbench.oauth.token_server import (
+                source_of,
+            )  # aiohttp and oauthlib are slow imports
+
+            self._source = source_of(options, say=_LOG.warning)
+
+    def headers(self) -> Mapping[str, str]:
+        """The header of a request now.
+
+        Raises:
+            EnvironmentFault: there is no token; says why, in the token server's words.
+        """
+        token = self.token()
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def token(self) -> str:
+        """The token for a request now; empty: requests have none.
+
+        Raises:
+            EnvironmentFault: there is none.
+        """
+        if self._options.type != "jwt":
+            return self._fixed
+        with self._lock:
+            now = token_file.now()
+            if now >= self._life.due():
+                self._renew(now)
+            access = self._life.usable(token_file.now())
+            if access is None:
+                raise EnvironmentFault(f"no token of {self._options.server}: {self._why}")
+            return access
+
+    def rejected(self, access: str) -> bool:
+        """A server answered 401 to a request with this token; returns whether the next one is another."""
+        with self._lock:
+            dropped = self._life.rejected(access, token_file.now())
+            return dropped or self._life.usable(token_file.now()) not in (access, None)
+
+    def accepted(self, access: str) -> None:
+        """A server answered something else than 401."""
+        with self._lock:
+            self._life.accepted(access)
+
+    def _renew(self, now: float) -> None:
+        rejected, token = self._life.replaced, self._life.token
+        old = rejected or (token.access if token else None)
+
+        async def asking() -> Granted:
+            return await self._source.obtain(old, full=rejected is not None)
+
+        try:
+            # In a thread of its own: the caller's may have an event loop.
+            with ThreadPoolExecutor(1) as pool:
+                granted = pool.submit(asyncio.run, asking()).result()
+        except TokenFailed as error:
+            self._why = str(error)
+            self._life.failed(now, error.wait)
+            return
+        self._why = "the token had expired when it came"
+        self._life.granted(granted.token, token_file.now())
+
+    _why = "the token server is asked again in a moment"
+    """Why there is no token."""
