@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,14 @@ _SECRET_NAME = re.compile(
 _SHORTEST = 4
 """Characters of the shortest masked secret: a shorter text would be removed from innocent words."""
 
+_SHORTEST_PART = 8
+"""Shortest line of a secret, or piece of its base64, that is masked by itself."""
+_ESCAPED = re.compile("%[0-9A-F]{2}")
+
+_adding = threading.Lock()
 _revealed: set[str] = set()
+_by_length: tuple[str, ...] = ()
+"""The same, longest first."""
 
 
 def reveal(text: str) -> str:
@@ -74,20 +82,54 @@ def variables(value: Any) -> dict[str, str]:
 
 def remember(secret: str) -> None:
     """Make `mask` remove a secret that did not come from a reference."""
-    if len(secret) >= _SHORTEST:
-        _revealed.add(secret)
+    global _by_length
+    if len(secret) < _SHORTEST or secret in _revealed:
+        return
+    with _adding:
+        _revealed.update(forms(secret))
+        _by_length = tuple(sorted(_revealed, key=len, reverse=True))
 
 
 def known() -> int:
-    """Number of secrets that `mask` removes; until it changes, `mask` does the same."""
+    """Number of texts that `mask` removes; until it changes, `mask` does the same."""
     return len(_revealed)
 
 
 def mask(text: str) -> str:
     """The text without any secret that this process revealed."""
-    for secret in sorted(_revealed, key=len, reverse=True):
+    for secret in _by_length:
         text = text.replace(secret, MASK)
     return text
+
+
+def forms(secret: str) -> Iterator[str]:
+    """The forms in which programs print a secret, the plain one first.
+
+    Quoted for a URL, JSON or HTML, in one line, line by line, and in base64, also in the middle of a longer
+    text.
+    """
+    # Imported here: every start of the command line imports this module.
+    import base64
+    import html
+    import json
+    from urllib.parse import quote, quote_plus
+
+    raw = secret.encode("utf-8", "surrogateescape")
+    yield secret
+    for text in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
+        yield text
+        yield _ESCAPED.sub(lambda found: found[0].lower(), text)  # .NET
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield html.escape(secret)
+    yield " ".join(secret.split())
+    yield from (line.strip() for line in secret.splitlines() if len(line.strip()) >= _SHORTEST_PART)
+    for before in range(3):  # its offset in a group of three bytes determines its base64 form
+        encoded = base64.b64encode(b"\0" * before + raw).decode()
+        piece = encoded[(0, 2, 3)[before] : len(encoded) - (0, 4, 4)[(before + len(raw)) % 3]]
+        if len(piece) >= _SHORTEST_PART:
+            yield piece
+            yield piece.replace("+", "-").replace("/", "_")
 
 
 def mask_all(value: Any) -> Any:

@@ -1,19 +1,17 @@
 """Removes secrets from all output: known values, and text in the shape of a secret.
 
-Known values are masked in their plain form and in the usual forms of programs: quoted for a URL or for JSON,
-in base64 (also in the middle of a longer text), and line by line. Shapes are those of common keys: Hugging
-Face, OpenAI, Google, Groq, GitHub, GitLab, NVIDIA, AWS, Slack, JSON Web Tokens, passwords in URLs,
-`password=…` and the like in any of the usual forms of logs, `Bearer …`.
+Known values are masked in their plain form and in the usual forms of programs (`secret.forms`): quoted for a
+URL or for JSON, in base64 (also in the middle of a longer text), and line by line. Shapes are those of common
+keys: Hugging Face, OpenAI, Google, Groq, GitHub, GitLab, NVIDIA, AWS, Slack, JSON Web Tokens, passwords in
+URLs, `password=…` and the like in any of the usual forms of logs, `Bearer …`.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from urllib.parse import quote, quote_plus
 
 from hpcbench import secret
 
@@ -124,7 +122,12 @@ class Mask:
 
     def hide(self, values: Iterable[str]) -> None:
         """Add values to mask."""
-        new = {form for value in values if len(value) >= _SHORTEST for form in _forms(value)}
+        new = {
+            form.encode("utf-8", "surrogateescape")
+            for value in values
+            if len(value) >= _SHORTEST
+            for form in secret.forms(value)
+        }
         self._forms = (
             self._forms | new
         )  # a new set: a log's thread may be iterating over the old one
@@ -204,19 +207,3 @@ def _is_json(data: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _forms(value: str) -> Iterator[bytes]:
-    """The forms in which programs print a value."""
-    raw = value.encode("utf-8", "surrogateescape")
-    yield raw
-    for text in (quote(raw, safe=""), quote(raw), quote_plus(raw), json.dumps(value)[1:-1]):
-        yield text.encode()
-    yield json.dumps(value, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape")
-    yield from (line.strip() for line in raw.splitlines() if len(line.strip()) >= _SHORTEST_PART)
-    for before in range(3):  # its offset in a group of three bytes determines its base64 form
-        encoded = base64.b64encode(b"\0" * before + raw)
-        piece = encoded[(0, 2, 3)[before] : len(encoded) - (0, 4, 4)[(before + len(raw)) % 3]]
-        if len(piece) >= _SHORTEST_PART:
-            yield piece
-            yield piece.translate(bytes.maketrans(b"+/", b"-_"))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import html
+import json
+from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -59,3 +63,27 @@ def test_what_cannot_be_had_is_reported_by_its_reference(
 )
 def test_a_secret_in_plain_text_is_known_by_its_name(name: str, value: str, wrong: bool) -> None:
     assert secret.written_out(name, value) is wrong
+
+
+@pytest.mark.parametrize(
+    "value", ['pä ss/wo+rd&1:<x>"?', "plain-secret-42", "a  b\tc  long secret"]
+)
+def test_a_secret_is_masked_in_every_form_in_which_a_server_repeats_it(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secret, "_revealed", set())
+    monkeypatch.setattr(secret, "_by_length", ())
+    raw = value.encode()
+    forms = {
+        "plain": value, "one line": " ".join(value.split()), "query": quote_plus(value),
+        "path": quote(value, safe=""), ".NET": quote_plus(value).lower(), "json": json.dumps(value),
+        "json text": json.dumps(value, ensure_ascii=False), "html": html.escape(value),
+        "base64": b64encode(raw).decode(), "url64": urlsafe_b64encode(raw).decode().rstrip("="),
+        **{f"inside {n}": b64encode(b"client:id"[:n] + raw + b":more").decode() for n in range(5)},
+    }  # fmt: skip
+    secret.remember(value)
+    for name, form in forms.items():
+        masked = secret.mask(f"unknown secret {form} of client")
+        assert "***" in masked, name
+        assert masked.startswith("unknown secret ") and masked.endswith(" of client"), name
+        assert not any(part in masked for part in (form, value)), name

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import subprocess
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -207,6 +208,19 @@ def test_a_server_that_repeats_secrets_gets_them_masked() -> None:
         messages.answer(401, {}, body, "full_auth")
     assert "s3cr" not in str(found.value)
     assert asked.headers["Authorization"].removeprefix("Basic ") not in str(found.value)
+
+
+@pytest.mark.parametrize("status", [400, 502])
+def test_a_server_that_repeats_a_secret_in_another_form_gets_it_masked(status: int) -> None:
+    messages.ask(options(), URL, "full_auth")
+    said = "s3cr:et& ü"
+    pair = base64.b64encode(f"bench:{said}".encode()).decode()
+    for form in (quote(said), quote_plus(said).lower(), html.escape(said), pair, json.dumps(said)):
+        for body in (json.dumps({"error": "x", "error_description": form}), f"<p>{form}</p>"):
+            with pytest.raises(TokenFailed) as found:
+                messages.answer(status, {}, body.encode(), "full_auth")
+            assert "***" in str(found.value), form
+            assert "s3cr" not in str(found.value)
 
 
 FIELDS = (
