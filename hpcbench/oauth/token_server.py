@@ -62,13 +62,16 @@ class TokenServer:
         self._endpoint = options.token_url
         self._memory: Record | None = None
         """The record, where there is no file."""
+        self._heard: tuple[str, float] | None = None
+        """Boot and time of the record of the token that we returned last."""
 
     async def obtain(self, old: str | None, *, full: bool) -> Granted:
         """See `Source`."""
+        older = None if full else self._heard
         try:
-            if (found := self._other(await self._read(), old)) is not None:
+            if (found := self._other(await self._read(), old, older)) is not None:
                 return Granted(found, "cache")
-            async with self._alone(old) as found:
+            async with self._alone(old, older) as found:
                 if found is not None:
                     return Granted(found, "cache")
                 await self._whole()
@@ -87,7 +90,7 @@ class TokenServer:
         Raises:
             TokenFailed: there is no token.
         """
-        async with self._alone(None, adopt=False):
+        async with self._alone(None, None, adopt=False):
             before = await self._read()
             if refresh is None:
                 return await self._ask(before, full=True)
@@ -99,13 +102,21 @@ class TokenServer:
                     await self._write(self._now(before))
                 raise
 
-    def _other(self, record: Record | None, old: str | None) -> Token | None:
-        """The token of another process, if it can be used and is not `old`."""
-        if record is None or self._store is None or record.access == old:
+    def _other(
+        self, record: Record | None, old: str | None, older: tuple[str, float] | None
+    ) -> Token | None:
+        """The token of another process, if it can be used: not `old`, unless it was given again since."""
+        if record is None or self._store is None:
+            return None
+        # A server may repeat a client's token until it ends. Other grants also rewrite records to mark them.
+        again = older is not None and self.options.grant_type == "client_credentials"
+        if record.access == old and not (again and older != (record.boot, record.since)):
             return None
         token = self._store.token(record)
-        usable = token is not None and token.state(token_file.now()) != "expired"
-        return token if usable else None
+        if token is None or token.state(token_file.now()) == "expired":
+            return None
+        self._heard = record.boot, record.since
+        return token
 
     async def _whole(self) -> None:
         """Refuse a damaged file of refresh tokens: which of them was sent last is not known."""
@@ -118,7 +129,9 @@ class TokenServer:
             )
 
     @contextlib.asynccontextmanager
-    async def _alone(self, old: str | None, *, adopt: bool = True) -> AsyncIterator[Token | None]:
+    async def _alone(
+        self, old: str | None, older: tuple[str, float] | None, *, adopt: bool = True
+    ) -> AsyncIterator[Token | None]:
         """Hold the lease while inside; or yield the token that another process got meanwhile."""
         if self._store is None:
             yield None
@@ -129,7 +142,7 @@ class TokenServer:
                 held = contextlib.ExitStack()
                 stack.push_async_callback(asyncio.to_thread, held.close)
                 mine = await asyncio.to_thread(held.enter_context, self._store.lease())
-                found = self._other(await self._read(), old) if adopt else None
+                found = self._other(await self._read(), old, older) if adopt else None
                 if mine or found is not None:
                     yield found
                     return
@@ -263,6 +276,7 @@ class TokenServer:
             ),
             before=record if kind == "refresh_token" else None,
         )  # fmt: skip
+        self._heard = token_file.this_boot(), since
         return Granted(Token(found.access, since, found.lifetime), kind, fallback)
 
     async def _discover(self, kind: Kind) -> None:

@@ -79,6 +79,27 @@ def test_a_hundred_workers_that_start_at_once_ask_once(tmp_path: Path, grant: st
     assert sum(one.kind == "cache" for one in found) == 99
 
 
+def test_a_server_that_repeats_its_token_until_it_ends_is_asked_by_one_process(
+    tmp_path: Path,
+) -> None:
+    """WSO2's gateways give a client the same token with the rest of its lifetime."""
+
+    class Repeats(FakeServer):
+        def _answer(self, form: Any) -> Reply:
+            reply = super()._answer(form)
+            return Reply(
+                200, {}, json.dumps({**json.loads(reply.body), "access_token": "a1"}).encode()
+            )
+
+    fake = Repeats()
+    workers = [first(tmp_path, fake, "client_credentials") for _ in range(5)]
+    for count in (1, 2, 3):
+        found = [obtain(one, None if count == 1 else "a1") for one in workers]
+        assert [one.kind for one in found] == ["full_auth", *["cache"] * 4]
+        assert len(fake.asked) == count
+    assert obtain(workers[1], "a1", full=True).kind == "full_auth", "the endpoint rejected it"
+
+
 def test_a_later_run_needs_no_request(tmp_path: Path) -> None:
     fake = FakeServer()
     obtain(first(tmp_path, fake))
