@@ -21,7 +21,7 @@ from hpcbench.inference.client import Client
 from hpcbench.inference.load_driver import drive, warm_up
 from hpcbench.schema.experiment_plan import BudgetCaps
 from hpcbench.schema.model import Prices
-from hpcbench.schema.records import Request, Response
+from hpcbench.schema.records import Request, Response, Times
 from hpcbench.worker import purse
 from hpcbench.worker.purse import Purse
 from tests.mock_openai import Script, Server
@@ -139,6 +139,15 @@ class Worker:
             return [one async for one in drive(client, requests, at_once, stop, budget=self.task)]
 
 
+def answered(asked: Request, **change: Any) -> Response:
+    """An answer to a request, without a server."""
+    fields = {
+        "outcome": "ok", "text": "x", "finish_reason": "stop", "usage": None, "tries": 1,
+        "times": Times(0, 0, None, (), 0), "image_sha256": (), **change,
+    }  # fmt: skip
+    return Response(asked.sample_id, **fields)
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_workers_share_a_budget_of_requests_to_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
@@ -183,6 +192,45 @@ def test_tokens_and_money_are_exceeded_by_requests_in_flight_at_the_most(
     kinds = {kind for kind, _ in one.news.events}
     assert kinds == {"budget"}
     assert json.loads(json.dumps(one.news.events[-1][1]["spent"]))["tokens"] == taken.tokens
+
+
+@pytest.mark.parametrize("caps", [BudgetCaps(max_tokens=300), BudgetCaps(max_cost=0.003)])
+@pytest.mark.parametrize("usage", [None, {}])
+def test_answers_whose_tokens_no_server_counts_use_the_budget_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps: BudgetCaps, usage: Any
+) -> None:
+    """Some gateways leave `usage` out; a budget of tokens or money would never end a run there."""
+    one = Worker(tmp_path, caps, monkeypatch, "w")
+
+    async def ask() -> int:
+        task: Any = one.task
+        for count in range(1000):
+            asked = request(str(count))
+            if not await task.reserve(asked):
+                return count
+            answer = answered(asked, usage=usage)
+            task.spend(asked, answer)
+        return 1000
+
+    most = request("a").generation["max_tokens"]
+    count = run(ask())
+    assert count == (300 // most if caps.max_tokens else 0.003 // (most * 10 / 1e6))
+    one.purse.close()
+
+
+def test_a_failed_request_without_a_count_costs_no_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Worker(tmp_path, BudgetCaps(max_tokens=1000, max_requests=9), monkeypatch, "w")
+
+    async def ask() -> None:
+        task: Any = one.task
+        assert await task.reserve(asked := request("a"))
+        task.spend(asked, answered(asked, usage=None, text=None, outcome="failed", tries=3))
+
+    run(ask())
+    one.purse.close()
+    assert Ledger(Experiment(tmp_path)).taken() == Amount(3)
 
 
 def test_a_request_that_is_lost_counts_as_much_as_it_might_have_taken(
