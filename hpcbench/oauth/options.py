@@ -84,6 +84,13 @@ class AuthOptions(BaseModel):
             raise ValueError("an address here has no fragment (#…)")
         return value
 
+    @field_validator("issuer")
+    @classmethod
+    def _an_issuer(cls, value: str | None) -> str | None:
+        if value is not None and urlsplit(value).query:
+            raise ValueError("an issuer has no query (?…)")
+        return value
+
     @model_validator(mode="after")
     def _whole(self) -> AuthOptions:
         if self.type != "jwt":

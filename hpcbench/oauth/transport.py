@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
-from hpcbench import secret
+from hpcbench import retry_after, secret
 from hpcbench.errors import EnvironmentFault, unreached
 from hpcbench.oauth.keeper import TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions, ClientAuth, in_the_clear, is_address
@@ -177,7 +177,8 @@ async def discover(
 ) -> tuple[str, list[ClientAuth] | None]:
     """The token server of an issuer, and the client authentications that it names; None: it names none.
 
-    OpenID's place of the metadata first, then that of RFC 8414, section 3.
+    OpenID's place of the metadata first, then that of RFC 8414, section 3, then the same two the other way
+    round (section 5).
 
     Raises:
         TokenFailed: the metadata cannot be read now.
@@ -186,30 +187,37 @@ async def discover(
     issuer = options.issuer or ""
     url = urlsplit(issuer)
     path = url.path.rstrip("/")
-    places = (
-        f"{path}/.well-known/openid-configuration",
-        f"/.well-known/oauth-authorization-server{path}",
-    )
-    seen = []
-    for place in places:
+    openid, oauth = "/.well-known/openid-configuration", "/.well-known/oauth-authorization-server"
+    seen, wrong, busy = [], "", None
+    for place in dict.fromkeys((path + openid, oauth + path, openid + path, path + oauth)):
         address = urlunsplit((url.scheme, url.netloc, place, "", ""))
         reply = await transport.send("GET", address, {"Accept": "application/json"}, None)
+        seen.append(f"{address} answers {reply.status}")
         if reply.status >= 500 or reply.status == 429:
-            raise TokenFailed(f"{address} answers {reply.status}")
+            busy = busy or TokenFailed(seen[-1], wait=retry_after.seconds(reply.headers))
         found = _object(reply) if reply.status == 200 else None
         if found is None:
-            seen.append(f"{address} answers {reply.status}")
             continue
-        if str(found.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
-            raise TokenRefused(f"{address} is of the issuer {found.get('issuer')!r:.200}")
-        endpoint = found.get("token_endpoint")
-        if not isinstance(endpoint, str) or not is_address(endpoint):
-            raise TokenRefused(f"{address} names no token_endpoint")
-        if in_the_clear(endpoint) and not allow_http:
-            raise TokenRefused(f"{address} names a token_endpoint without TLS: {endpoint:.200}")
+        if why := _unfit(found, issuer, allow_http=allow_http):
+            wrong = wrong or f"{address} {why}"
+            continue
         methods = found.get("token_endpoint_auth_methods_supported")
-        return endpoint, methods if isinstance(methods, list) else None
-    raise TokenRefused(f"no metadata of issuer {issuer}: {'; '.join(seen)}")
+        return str(found["token_endpoint"]), methods if isinstance(methods, list) else None
+    if wrong:
+        raise TokenRefused(wrong)
+    raise busy or TokenRefused(f"no metadata of issuer {issuer}: {'; '.join(seen)}")
+
+
+def _unfit(found: Mapping[str, Any], issuer: str, *, allow_http: bool) -> str | None:
+    """Why metadata cannot be used; None: they can."""
+    if str(found.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
+        return f"is of the issuer {found.get('issuer')!r:.200}"
+    endpoint = found.get("token_endpoint")
+    if not isinstance(endpoint, str) or not is_address(endpoint):
+        return "names no token_endpoint"
+    if in_the_clear(endpoint) and not allow_http:
+        return f"names a token_endpoint without TLS: {endpoint:.200}"
+    return None
 
 
 def _object(reply: Reply) -> dict[str, Any] | None:

@@ -415,3 +415,45 @@ def test_an_issuer_is_discovered_in_both_places_and_must_be_the_one_that_was_ask
     assert found[0] == "https://g/t"
     with pytest.raises(TokenRefused, match="no metadata"):
         asyncio.run(discover(chosen, Metadata()))
+
+
+PLACES = (
+    "/tenant/.well-known/openid-configuration", "/.well-known/oauth-authorization-server/tenant",
+    "/.well-known/openid-configuration/tenant", "/tenant/.well-known/oauth-authorization-server",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("issuer", ["https://g/tenant", "https://g/tenant/"])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("trouble", ["404", "500", "html", "no endpoint", "another"])
+def test_metadata_may_be_in_any_usual_place_whatever_the_others_answer(
+    issuer: str, place: str, trouble: str
+) -> None:
+    asked = []
+    other = {
+        "404": Reply(404, {}, b""), "500": Reply(500, {}, b""), "html": Reply(200, {}, b"<html>"),
+        "no endpoint": Reply(200, {}, json.dumps({"issuer": issuer}).encode()),
+        "another": Reply(200, {}, b'{"issuer": "https://other", "token_endpoint": "https://other/t"}'),
+    }[trouble]  # fmt: skip
+
+    class Places:
+        async def send(self, method: str, url: str, headers: Any, body: Any) -> Reply:
+            asked.append(url.removeprefix("https://g"))
+            good = {"issuer": issuer, "token_endpoint": "https://g/t"}
+            return Reply(200, {}, json.dumps(good).encode()) if asked[-1] == place else other
+
+    chosen = AuthOptions(issuer=issuer, client_id="c", client_secret="${env:S}")
+    assert asyncio.run(discover(chosen, Places()))[0] == "https://g/t"
+    assert tuple(asked) == PLACES[: len(asked)]
+
+
+def test_an_outage_of_the_metadata_passes() -> None:
+    class Away:
+        async def send(self, method: str, url: str, headers: Any, body: Any) -> Reply:
+            return Reply(503 if "openid" in url else 404, {"retry-after": "7"}, b"")
+
+    chosen = AuthOptions(issuer="https://g", client_id="c", client_secret="${env:S}")
+    with pytest.raises(TokenFailed, match="openid-configuration answers 503") as found:
+        asyncio.run(discover(chosen, Away()))
+    assert not isinstance(found.value, TokenRefused)
+    assert found.value.wait == 7
