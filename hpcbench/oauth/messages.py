@@ -24,6 +24,9 @@ from hpcbench.oauth.options import AuthOptions
 ASSUMED_LIFETIME = 300.0
 """Lifetime of a token for which the server states none, seconds."""
 
+SHORTEST_LIFETIME = 1.0
+"""A shorter one is no lifetime: no request could use its token."""
+
 LONGEST_LIFETIME = 30 * 86400.0
 """Longer ones are cut to this, seconds."""
 
@@ -266,7 +269,7 @@ def _lifetime(said: Any) -> float | None:
         seconds = float(said)
     except (TypeError, ValueError, OverflowError):
         return None
-    if isinstance(said, bool) or not math.isfinite(seconds) or seconds <= 0:
+    if isinstance(said, bool) or not math.isfinite(seconds) or seconds < SHORTEST_LIFETIME:
         return None
     return min(seconds, LONGEST_LIFETIME)
 

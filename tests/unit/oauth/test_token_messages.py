@@ -112,7 +112,8 @@ def test_a_signed_assertion_is_verified_by_the_public_key(kind: str) -> None:
     ("said", "lifetime"),
     [
         (3600, 3600), ("3600", 3600), (2.5, 2.5), (None, 300), (0, 300), (-5, 300), ("soon", 300),
-        (10**400, 300), (1e300, 30 * 86400), (True, 300), ([1], 300), ({}, 300),
+        (10**400, 300), (1e300, 30 * 86400), (True, 300), ([1], 300), ({}, 300), (1e-6, 300), (0.99, 300),
+        (1, 1),
     ],
 )  # fmt: skip
 def test_a_lifetime_that_is_missing_or_absurd_is_replaced(said: Any, lifetime: float) -> None:
@@ -264,6 +265,7 @@ def test_any_answer_gives_a_token_or_an_error_of_ours_in_one_line(
         ({"grant_type": "password"}, "'username' is missing"),
         ({"username": "u"}, "does not use 'username'"),
         ({"client_auth": "private_key_jwt"}, "'private_key' is missing"),
+        ({"token_url": None, "issuer": "https://x/a?b=c"}, "an issuer has no query"),
         ({"token_url": "https://u:pw@x/token"}, "cannot have user and password"),
         ({"token_url": "gateway/token"}, "write https://HOST/PATH"),
         ({"token_url": "https://a..b/token"}, "write https://HOST/PATH"),
