@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpcbench.cli.output import console, print_json, say, table
@@ -16,28 +17,48 @@ from hpcbench.registry.resolve import load_model
 
 
 def status(arguments: argparse.Namespace) -> int:
-    """`hpcbench auth status`: the tokens in the user's file; asks no server."""
-    found = [_described(kept, record) for kept, record in token_file.records()]
-    if arguments.json:
+    """`hpcbench auth status`: the tokens in the user's files; asks no server.
+
+    Raises:
+        EnvironmentFault: a file is not private; raised when the others are shown.
+    """
+    found, faults = [], []
+    for kept in token_file.stores():
+        try:
+            record = kept.read()
+            if record is not None or kept.damaged():
+                found.append(_described(kept, record))
+        except EnvironmentFault as fault:
+            faults.append(fault)
+    _show(found, json=arguments.json, alone=not faults)
+    if faults:
+        raise faults[0]
+    return 0
+
+
+def _show(found: Sequence[Mapping[str, Any]], *, json: bool, alone: bool) -> None:
+    """Print the tokens; `alone`: no further line follows."""
+    if json:
         print_json(found)
-        return 0
+        return
     if not found:
-        print("no tokens: `hpcbench auth login MODEL` gets one")
-        return 0
+        if alone:
+            print("no tokens: `hpcbench auth login MODEL` gets one")
+        return
     shown = table("SERVER", "CLIENT", "GRANT", "TOKEN", "ENDS IN", "REFRESH TOKEN")
     for one in found:
         left = one["left_seconds"]
         shown.add_row(
-            one["server"], one["client"], one["grant"], one["token"],
+            one["server"] or one["file"], one["client"], one["grant"], one["token"],
             "–" if left is None else f"{max(0, left):.0f} s", one["refresh_token"],
         )  # fmt: skip
     console().print(shown)
-    return 0
 
 
 def login(arguments: argparse.Namespace) -> int:
     """`hpcbench auth login MODEL`: a new token now."""
     options, allow_http = _credential(arguments)
+    token_file.Store(options.key)  # a token without a place is of no use to later runs
     refresh = ""
     if options.grant_type == "refresh_token" and options.refresh_token is None:
         refresh = _read_refresh_token(options)
@@ -87,7 +108,12 @@ def _read_refresh_token(options: AuthOptions) -> str:
     return found.strip()
 
 
-def _described(kept: token_file.Store, record: token_file.Record) -> dict[str, Any]:
+def _described(kept: token_file.Store, record: token_file.Record | None) -> dict[str, Any]:
+    if record is None:
+        return {
+            "server": None, "client": None, "grant": None, "token": "damaged", "left_seconds": None,
+            "refresh_token": None, "file": str(kept.path),
+        }  # fmt: skip
     token, now = kept.token(record), token_file.now()
     refresh = "none" if record.refresh is None else "ready"
     if record.sent and record.rotates is not False:

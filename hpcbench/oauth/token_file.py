@@ -142,13 +142,15 @@ class Store:
         return Token(record.access, now() - old, record.lifetime)
 
 
-def records() -> list[tuple[Store, Record]]:
-    """All readable files of the user's state."""
+def stores() -> list[Store]:
+    """All files of the user's state.
+
+    Raises:
+        EnvironmentFault: others have access to their folder.
+    """
     place = state_folder("auth")
-    stores = (
-        [Store(path.stem, place) for path in sorted(place.glob("*.json"))] if place.is_dir() else []
-    )
-    return [(one, record) for one in stores if (record := one.read()) is not None]
+    found = sorted(place.glob("*.json")) if place.is_dir() else []
+    return [Store(path.stem, place) for path in found]
 
 
 def now() -> float:

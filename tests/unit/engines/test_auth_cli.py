@@ -12,6 +12,7 @@ from test_remote_auth import SECRET, Gateway, gateway
 
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.files.private import state_folder
 from hpcbench.oauth.interactive import check
 from tests.help_examples import example
 
@@ -62,6 +63,40 @@ def test_login_status_and_forget(
     assert main(example("auth forget MODEL", {"MODEL": model})) == 0
     assert main(["auth", "forget", str(model)]) == 1
     assert "there is no token of" in capsys.readouterr().err
+
+
+def test_status_shows_each_file_and_why_one_cannot_be_read(
+    gateway: Gateway, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["auth", "login", str(model)]) == 0
+    (good,) = state_folder("auth").glob("*.json")
+    damaged, seen = good.with_name("a-damaged.json"), good.with_name("b-open.json")
+    damaged.write_text("{")
+    damaged.chmod(0o600)
+    assert main(["auth", "status", "--json"]) == 0
+    capsys.readouterr()
+    assert main(["auth", "status", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["token"], one["file"]) for one in found] == [
+        ("damaged", str(damaged)), ("fresh", str(good)),
+    ]  # fmt: skip
+    seen.write_text(good.read_text())
+    seen.chmod(0o644)
+    assert main(["auth", "status"]) == 3
+    shown = capsys.readouterr()
+    assert "damaged" in shown.out
+    assert "fresh" in shown.out
+    assert "b-open.json is accessible to other users" in shown.err
+
+
+def test_login_without_a_place_for_the_token_asks_no_server(
+    gateway: Gateway, model: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
+    assert main(["auth", "login", str(model)]) == 3
+    assert "set XDG_STATE_HOME" in capsys.readouterr().err
+    assert not gateway.given
 
 
 def test_a_wrong_secret_is_one_line_before_anything_is_submitted(
