@@ -18,7 +18,7 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -30,6 +30,7 @@ from hpcbench.engines.remote import RemoteOptions
 from hpcbench.errors import HpcbenchError, unreached
 from hpcbench.oauth import gauges
 from hpcbench.oauth.keeper import Keeper, TokenFailed, TokenRefused
+from hpcbench.oauth.messages import words
 from hpcbench.oauth.options import AuthOptions
 from hpcbench.oauth.token_server import source_of
 from hpcbench.oauth.transport import by_proxy
@@ -130,6 +131,7 @@ class Relay:
         self._proxy = by_proxy(options.base_url)
         self._headers = {**options.headers, "Accept-Encoding": "identity"}
         if key:
+            secret.remember(key)
             self._headers["Authorization"] = f"Bearer {key}"
         self._answers: Counter[str] = Counter()
         self._session: aiohttp.ClientSession
@@ -176,7 +178,8 @@ class Relay:
                         rejected = True
                         self._keeper.reject(token)
                         continue
-                    why = _unusable(answer, of_keeper=self._keeper is not None)
+                    said = _message(await answer.read()) if answer.status in (401, 403) else ""
+                    why = _unusable(answer, said, of_keeper=self._keeper is not None)
                     if why is None:
                         return
             except TokenFailed as error:
@@ -268,8 +271,9 @@ class Relay:
                 passed = web.StreamResponse(status=answer.status, headers=_headers(answer))
                 passed.content_length = answer.content_length
                 await passed.prepare(request)
+                clean = self._cleaner(answer)
                 async for block in answer.content.iter_any():
-                    await passed.write(block)
+                    await passed.write(clean(block) if clean is not None else block)
                 await passed.write_eof()
                 self._answers[str(answer.status)] += 1
                 return passed
@@ -336,6 +340,14 @@ class Relay:
                 503, f"no token for the endpoint: {error}", "token_unavailable"
             ) from None
 
+    def _cleaner(self, answer: aiohttp.ClientResponse) -> Callable[[bytes], bytes] | None:
+        """Removes the token from blocks of an answer, at their length; None: there is no token."""
+        if self._keeper is None:
+            return None
+        token = answer.request_info.headers["Authorization"].removeprefix("Bearer ").encode()
+        stars = b"*" * len(token)
+        return lambda block: block.replace(token, stars)
+
     async def _refusal(self, answer: aiohttp.ClientResponse) -> web.Response:
         """An error of the endpoint, without tokens that it repeats."""
         self._answers[str(answer.status)] += 1
@@ -343,7 +355,7 @@ class Relay:
         masked = secret.mask(body.decode("utf-8", "surrogateescape"))
         return web.Response(
             status=answer.status,
-            headers=_headers(answer),
+            headers=[(name, secret.mask(value)) for name, value in _headers(answer)],
             body=masked.encode("utf-8", "surrogateescape"),
         )
 
@@ -362,17 +374,34 @@ def _authorization(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _unusable(answer: aiohttp.ClientResponse, *, of_keeper: bool) -> str | None:
+def _message(body: bytes) -> str:
+    """An error's words in one line, without secrets; empty: there are none."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    error = found.get("error", found.get("message")) if isinstance(found, dict) else None
+    said = error.get("message") if isinstance(error, dict) else error
+    return words(said if isinstance(said, str) else body.decode(errors="replace"))
+
+
+def _unusable(answer: aiohttp.ClientResponse, said: str, *, of_keeper: bool) -> str | None:
     """Reason why an endpoint with this answer is unusable now; None if it is usable.
+
+    Args:
+        answer: to a request for its models.
+        said: its words, if it refuses us.
+        of_keeper: whether the request had a token of a token server.
 
     Raises:
         EndpointFailed: it will not become usable.
     """
     if answer.status in (200, 404, 405):  # not every endpoint lists its models
         return None
+    said = said and f": {said}"
     if answer.status in (401, 403) and of_keeper:
         what = "a new token of the token server (look at `scope` and `audience` in `auth`)"
-        raise EndpointFailed(f"{answer.url} answers {answer.status} to {what}")
+        raise EndpointFailed(f"{answer.url} answers {answer.status} to {what}{said}")
     if answer.status in (401, 403):
         key = (
             "the key in `API_KEY`"
@@ -380,7 +409,7 @@ def _unusable(answer: aiohttp.ClientResponse, *, of_keeper: bool) -> str | None:
             else "a request without a key"
         )
         raise EndpointFailed(
-            f"{answer.url} answers {answer.status} to {key} (set `API_KEY` in the model's `env`)"
+            f"{answer.url} answers {answer.status} to {key} (set `API_KEY` in the model's `env`){said}"
         )
     if 300 <= answer.status < 400:
         raise EndpointFailed(_redirected(answer))

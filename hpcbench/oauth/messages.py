@@ -170,7 +170,7 @@ def answer(status: int, headers: Mapping[str, str], body: bytes, kind: Kind) -> 
     sort = str(token.get("token_type") or "bearer")
     if sort.lower() != "bearer":
         raise TokenRefused(
-            f"the token server gives tokens of type {_words(sort)!r}, not 'bearer'", kind=kind
+            f"the token server gives tokens of type {words(sort)!r}, not 'bearer'", kind=kind
         )
     return Answer(
         access,
@@ -236,7 +236,7 @@ def _no_oauth(status: int, headers: Mapping[str, str], text: str, kind: Kind) ->
     """The error for an answer that is none of OAuth2."""
     if status < 300:  # its text may be a token, in a form that we do not know
         return TokenRefused(f"the token server answers {status} without an OAuth2 token", kind=kind)
-    said = f"the token server answers {status}: {_words(text) or 'nothing'}"
+    said = f"the token server answers {status}: {words(text) or 'nothing'}"
     if status >= 500 or status in (408, 425, 429):
         return TokenFailed(said, wait=retry_after.seconds(headers), kind=kind)
     unsaid = kind == "refresh_token" and status in (400, 401, 403)
@@ -247,16 +247,16 @@ def _refused(
     status: int, headers: Mapping[str, str], data: Mapping[str, Any], error: str, kind: Kind
 ) -> TokenFailed:
     said = data.get("error_description")
-    message = f"the token server answers {status}: {_words(data['error'])}"
+    message = f"the token server answers {status}: {words(data['error'])}"
     if isinstance(said, str) and said:
-        message += f": {_words(said)}"
+        message += f": {words(said)}"
     if error in _PASSES or status >= 500 or status in (408, 425, 429):
         return TokenFailed(message, wait=retry_after.seconds(headers), kind=kind)
     made = GrantRefused if data["error"] == "invalid_grant" else TokenRefused
     return made(message, kind=kind)
 
 
-def _words(text: str) -> str:
+def words(text: str) -> str:
     """A server's words in one line, without secrets."""
     plain = secret.mask(" ".join(text.split()))
     clean = "".join(one if one.isprintable() else "?" for one in plain)

@@ -89,7 +89,10 @@ class Endpoint:
         if status == 200 and request.headers.get("Authorization") != f"Bearer {KEY}":
             status = 401
         headers = {"Location": "https://elsewhere.invalid/v1/models"} if status == 307 else {}
-        return web.json_response({"object": "list", "data": []}, status=status, headers=headers)
+        answer: dict[str, Any] = {"object": "list", "data": []}
+        if status == 401:
+            answer = {"error": {"message": f"no access by {request.headers.get('Authorization')}"}}
+        return web.json_response(answer, status=status, headers=headers)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

@@ -66,7 +66,10 @@ class Gateway(Endpoint):
         return end > time.monotonic() and not self.rejects_all
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"data": []}, status=200 if self._valid(request) else 401)
+        if not self._valid(request):
+            said = f"{request.headers.get('Authorization')} lacks the audience 'vision'"
+            return web.json_response({"error": {"message": said}}, status=401)
+        return web.json_response({"data": []})
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -74,7 +77,17 @@ class Gateway(Endpoint):
         if not self._valid(request):
             said = f"{request.headers.get('Authorization')} is not valid any more"
             return self._error(401, said, "invalid_token")
-        return await self._answer(request, body)
+        order = body["messages"][-1]["content"][0]["text"]
+        return await (self._repeats if order == "repeats" else self._answer)(request, body)
+
+    async def _repeats(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        """An answer of success that contains the token, whole or as a stream."""
+        said = json.dumps({"error": {"message": request.headers["Authorization"]}})
+        if not body.get("stream"):
+            return web.Response(text=said, content_type="application/json")
+        answer = await self._begin(request)
+        await answer.write(f"data: {said}\n\n".encode())
+        return answer
 
 
 @pytest.fixture
@@ -155,6 +168,31 @@ def test_an_endpoint_that_rejects_every_token_answers_in_its_own_words_without_t
         assert one.ask("answer")[0] == 401
     assert len(gateway.given) <= 4
     logged(one)
+
+
+@pytest.mark.long
+def test_an_answer_of_success_does_not_show_the_token_either(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    one = relay(gateway, tmp_path).up()
+    for stream in (False, True):
+        status, headers, body = one.ask("repeats", stream=stream)
+        assert status == 200
+        assert gateway.given[0].encode() not in body
+        assert b'"Bearer ***' in body
+        assert stream or int(headers["Content-Length"]) == len(body)
+    logged(one)
+
+
+@pytest.mark.long
+def test_an_endpoint_that_rejects_tokens_from_the_beginning_says_why(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    gateway.rejects_all = True
+    said = relay(gateway, tmp_path).failed()
+    assert "answers 401 to a new token of the token server" in said
+    assert said.endswith("Bearer *** lacks the audience 'vision'")
+    assert not any(token in said for token in gateway.given)
 
 
 @pytest.mark.long
