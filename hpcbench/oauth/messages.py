@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlencode
 
 from hpcbench import retry_after, secret
 from hpcbench.errors import EnvironmentFault
@@ -84,11 +84,12 @@ def ask(options: AuthOptions, endpoint: str, kind: Kind, refresh: str | None = N
         raise EnvironmentFault(
             "OAuth2 needs the package oauthlib", remedy="pip install oauthlib"
         ) from error
-    fields: dict[str, str] = {
-        name: value
-        for name in ("scope", "audience", "resource")
-        if (value := getattr(options, name)) is not None
-    }
+    fields: dict[str, str] = {} if options.scope is None else {"scope": options.scope}
+    repeated = [
+        (name, one)
+        for name, value in (("audience", options.audience), ("resource", options.resource))
+        for one in ((value,) if isinstance(value, str) else value or ())
+    ]
     grant = "client_credentials"
     if kind == "refresh_token":
         grant, fields["refresh_token"] = "refresh_token", refresh or ""
@@ -114,7 +115,9 @@ def ask(options: AuthOptions, endpoint: str, kind: Kind, refresh: str | None = N
         fields["client_assertion"] = assertion(
             client, endpoint, _revealed(options.private_key), options.key_id
         )
-    body: str = prepare_token_request(grant, include_client_id="client_id" in fields, **fields)
+    body: str = prepare_token_request(
+        grant, body=urlencode(repeated), include_client_id="client_id" in fields, **fields
+    )
     return Ask(headers, body)
 
 
@@ -194,7 +197,9 @@ def assertion(client: str, audience: str, pem: str, key_id: str | None) -> str:
             "`private_key_jwt` needs the package cryptography", remedy="pip install cryptography"
         ) from error
     try:
-        key = serialization.load_pem_private_key(pem.encode(), None)
+        # A variable that holds one line has its line ends as two characters; a PEM has no backslash.
+        lines = pem.replace("\\r", "").replace("\\n", "\n")
+        key = serialization.load_pem_private_key(lines.encode(), None)
     except (ValueError, TypeError) as error:
         raise EnvironmentFault(
             "`private_key` is no PEM of an unencrypted private key",

@@ -6,7 +6,7 @@ import hashlib
 import ipaddress
 import json
 import re
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -14,6 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from hpcbench import secret
 
 ClientAuth = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
+
+Texts = Annotated[tuple[str, ...], Field(min_length=1)]
+"""Values of a parameter that a request has several times."""
 
 SECRETS = ("client_secret", "password", "private_key", "refresh_token", "token")
 """Options that must be references."""
@@ -52,10 +55,10 @@ class AuthOptions(BaseModel):
     """First refresh token of the grant `refresh_token`; without it, `hpcbench auth login` asks for it."""
     scope: str | None = None
     """Purposes of the token: words separated by spaces."""
-    audience: str | None = None
-    """Passed as `audience`."""
-    resource: str | None = None
-    """Passed as `resource` (RFC 8707)."""
+    audience: str | Texts | None = None
+    """Passed as `audience`; several are repeated."""
+    resource: str | Texts | None = None
+    """Passed as `resource` (RFC 8707); several are repeated."""
     ca_file: str | None = None
     """Authorities that the token server's certificate is checked by, PEM; default: the system's."""
     proxy: str | None = None

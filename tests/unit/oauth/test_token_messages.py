@@ -57,6 +57,33 @@ def test_basic_credentials_are_encoded_as_the_rfc_wants() -> None:
     }  # fmt: skip
 
 
+def test_several_resources_and_audiences_are_repeated_parameters() -> None:
+    """RFC 8707, section 2."""
+    both = options(resource=["https://a/?x=1&y", "urn:b"], audience=["api", "b c"])
+    asked = parse_qs(messages.ask(both, URL, "full_auth").body, strict_parsing=True)
+    assert asked == {
+        "grant_type": ["client_credentials"], "resource": ["https://a/?x=1&y", "urn:b"],
+        "audience": ["api", "b c"],
+    }  # fmt: skip
+    assert options(resource="urn:b").key != both.key != options(resource=["urn:b", "urn:c"]).key
+    with pytest.raises(ValidationError):
+        options(resource=[])
+
+
+@pytest.mark.parametrize("change", [("\n", "\\n"), ("\n", "\r\n"), ("\n", "\\r\\n"), ("", "")])
+def test_a_key_may_come_from_a_variable_that_holds_one_line(
+    change: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CI systems and `.env` files write line ends as two characters."""
+    make = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout"]
+    pem = subprocess.run(make, check=True, capture_output=True, text=True).stdout
+    monkeypatch.setenv("OAUTH_KEY", pem.replace(*change) if change[0] else pem)
+    chosen = options(client_secret=None, private_key="${env:OAUTH_KEY}")
+    asked = form(messages.ask(chosen, URL, "full_auth"))
+    assert asked["client_assertion"].count(".") == 2
+    assert (asked["client_id"], "client_secret" in asked) == ("bench", False)
+
+
 def test_a_secret_in_the_form_and_a_password() -> None:
     chosen = options(
         client_auth="client_secret_post", grant_type="password", username="u",
