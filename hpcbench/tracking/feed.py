@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from hpcbench import secret
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.events import has_ended
@@ -148,7 +149,7 @@ class Sending:
             except (EnvironmentFault, OSError) as error:
                 self._open = False
                 self._pending.clear()
-                self.sent.fault = " ".join(str(error).split())[:400]
+                self.sent.fault = " ".join(secret.mask(str(error)).split())[:400]
                 failed += 1
                 if not self._experiment.path.is_dir():
                     raise

@@ -256,7 +256,7 @@ def _send(job: Mapping[str, Any], beat: Callable[[Sent], None]) -> Sent:
 
 
 def _line(text: str) -> str:
-    said = " ".join(text.split())
+    said = " ".join(secret.mask(text).split())  # this process alone knows the tokens it got
     return said if len(said) <= 400 else f"{said[:400]} …"
 
 

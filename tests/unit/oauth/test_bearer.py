@@ -14,14 +14,17 @@ from urllib.parse import parse_qs
 import pytest
 
 from hpcbench import plugins
+from hpcbench.cli.main import main
 from hpcbench.data.storage import open_storage
 from hpcbench.data.web import HttpStorage
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
 from hpcbench.oauth.bearer import Bearer
 from hpcbench.oauth.options import AuthOptions
+from hpcbench.schema.outputs import Tracker
 from hpcbench.tracking.mlflow import MlflowOptions, MlflowTracker
 from hpcbench.tracking.phoenix import PhoenixTracker
 from hpcbench.tracking.server_requests import Web
+from tests.unit.tracked import ended
 
 SECRET = "storage-secret-42"
 FILES = {"/data/": b'<a href="a.txt">a</a>', "/data/a.txt": b"pixels"}
@@ -151,6 +154,25 @@ def test_a_tracker_sends_tokens_and_asks_once_more_after_a_401(protected: Protec
     for _ in range(5):
         assert web.json("POST", "/v1/projects", {})[0] == 401
     assert len(protected.given) == 3, "after two rejected in a row it waits for the next one"
+
+
+@pytest.mark.long
+def test_a_tracker_that_repeats_the_token_does_not_show_it(
+    protected: Protected, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The token is known to the tracker's own process alone."""
+    protected.lifetime = -1  # the server rejects what it gives
+    options = {"url": protected.url, "auth": protected.auth()}
+    here = ended(tmp_path, 1, trackers=[Tracker(plugin="phoenix", options=options)])
+    assert main(["track", str(here.path)]) == 3
+    said = capsys.readouterr().err
+    assert "answers 401" in said
+    assert "*** is over" in said
+    assert protected.given
+    for hidden in (SECRET, *protected.given):
+        assert hidden not in said
+        files = [one for one in here.path.rglob("*") if one.is_file()]
+        assert not [one for one in files if hidden.encode() in one.read_bytes()]
 
 
 def test_mlflows_client_gets_the_present_token(
