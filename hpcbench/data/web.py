@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, TypeVar
 from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from hpcbench.data.hub import COMMIT, hub_path, repository
 from hpcbench.data.storage import CHANGED, PIECE, as_os_error
@@ -71,6 +71,12 @@ class HttpStorage:
         """Sent with each request to this server, e.g. `Authorization`; secrets as references."""
         auth: ServerAuth | None = None
         """Tokens of a token server, as `auth` of a model elsewhere."""
+
+        @model_validator(mode="after")
+        def _one_of_both(self) -> HttpStorage.Options:
+            if self.auth is not None and "authorization" in map(str.lower, self.headers):
+                raise ValueError("`auth` and `headers` both say who asks: remove one of them")
+            return self
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = self.Options.model_validate(dict(options))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
@@ -14,9 +15,12 @@ from pydantic import AfterValidator
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault
 from hpcbench.oauth import token_file
-from hpcbench.oauth.keeper import Granted, TokenFailed
+from hpcbench.oauth.keeper import Granted, TokenFailed, TokenRefused
 from hpcbench.oauth.lifecycle import Lifecycle, any_jitter
 from hpcbench.oauth.options import AuthOptions, in_the_clear
+
+PATIENCE = 60.0
+"""Longest wait for a token server that cannot answer, seconds."""
 
 _LOG = logging.getLogger("hpcbench.oauth")
 
@@ -44,6 +48,8 @@ class Bearer:
         self._options = options
         self._life = Lifecycle(any_jitter())
         self._lock = threading.Lock()
+        self._failure = TokenFailed("the next one is asked for in a moment")
+        """Why there is no token, where there is none."""
         self._fixed = secret.reveal(options.token or "").strip()
         if options.type == "jwt":
             from hpcbench.oauth.token_server import (
@@ -70,13 +76,18 @@ class Bearer:
         if self._options.type != "jwt":
             return self._fixed
         with self._lock:
-            now = token_file.now()
-            if now >= self._life.due():
-                self._renew(now)
-            access = self._life.usable(token_file.now())
-            if access is None:
-                raise EnvironmentFault(f"no token of {self._options.server}: {self._why}")
-            return access
+            until = token_file.now() + PATIENCE
+            while True:
+                now = token_file.now()
+                if now >= self._life.due():
+                    self._renew(now)
+                access = self._life.usable(token_file.now())
+                if access is not None:
+                    return access
+                pause = max(0.0, self._life.due() - token_file.now())
+                if isinstance(self._failure, TokenRefused) or token_file.now() + pause > until:
+                    raise EnvironmentFault(f"no token of {self._options.server}: {self._failure}")
+                time.sleep(pause)
 
     def rejected(self, access: str) -> bool:
         """A server answered 401 to a request with this token; returns whether the next one is another."""
@@ -101,11 +112,8 @@ class Bearer:
             with ThreadPoolExecutor(1) as pool:
                 granted = pool.submit(asyncio.run, asking()).result()
         except TokenFailed as error:
-            self._why = str(error)
+            self._failure = error
             self._life.failed(now, error.wait)
             return
-        self._why = "the token had expired when it came"
+        self._failure = TokenFailed("the token had expired when it came")
         self._life.granted(granted.token, token_file.now())
-
-    _why = "the token server is asked again in a moment"
-    """Why there is no token."""

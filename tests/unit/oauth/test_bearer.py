@@ -39,6 +39,8 @@ class Protected:
         """Valid tokens → their end."""
         self.lifetime = 3600.0
         self.refused = 0
+        self.away = 0
+        """Requests for tokens that the server cannot answer."""
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -46,6 +48,9 @@ class Protected:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 if self.path != "/token":
                     return self.do_GET()
+                if outer.away:
+                    outer.away -= 1
+                    return self._say(503, b"")
                 if parse_qs(body.decode()).get("client_secret") != [SECRET]:
                     return self._say(401, b'{"error": "invalid_client"}')
                 access = f"token-{len(outer.given)}-abcdef"
@@ -143,6 +148,20 @@ def test_without_a_token_the_reason_is_the_servers(
         read(protected)
 
 
+def test_a_short_outage_of_the_token_server_is_waited_for(
+    protected: Protected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protected.away = 2
+    begin = time.monotonic()
+    assert read(protected) == b"pixels"
+    assert 0.7 < time.monotonic() - begin < 10, "pauses of 0.5 and 1 s, somewhat shortened"
+    monkeypatch.setattr("hpcbench.oauth.bearer.PATIENCE", 0.2)
+    protected.away = 100
+    bearer = Bearer(AuthOptions(**protected.auth(scope="other")))
+    with pytest.raises(EnvironmentFault, match="the token server answers 503"):
+        bearer.token()
+
+
 def test_a_tracker_sends_tokens_and_asks_once_more_after_a_401(protected: Protected) -> None:
     web = Web(protected.url, {}, bearer=Bearer(AuthOptions(**protected.auth())))
     assert web.json("POST", "/v1/projects", {})[0] == 404
@@ -226,3 +245,6 @@ def test_a_fixed_token_of_a_storage_is_a_reference(
     assert len(list(storage.list(url))) == 1
     with pytest.raises(UserError, match="'token' is missing"):
         open_storage(url, {"auth": {"type": "bearer"}})
+    both = {"auth": protected.auth(), "headers": {"authorization": "Basic x"}}
+    with pytest.raises(UserError, match="`auth` and `headers` both say who asks"):
+        open_storage(url, both)
