@@ -142,6 +142,7 @@ class HubStorage:
 
     api: ClassVar[int] = 1
     parallel: ClassVar[int] = 8
+    keeps_references: ClassVar[frozenset[str]] = frozenset({"auth"})
 
     class Options(BaseModel, extra="forbid", frozen=True):
         """How to ask."""
@@ -150,11 +151,16 @@ class HubStorage:
         """Token for gated and private ones, a reference; none: HF_TOKEN, or what `hf auth login` stored."""
         endpoint: str | None = None
         """The hub's address; none: HF_ENDPOINT, or https://huggingface.co."""
+        auth: ServerAuth | None = None
+        """For a mirror: tokens of a token server instead."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         given = self.Options.model_validate(dict(options))
-        token = given.token or _stored_token()
-        self._web = _Web({"Authorization": f"Bearer {token}"} if token else {})
+        if given.auth is not None:
+            self._web = _Web({}, Bearer(given.auth))
+        else:
+            token = given.token or _stored_token()
+            self._web = _Web({"Authorization": f"Bearer {token}"} if token else {})
         endpoint = given.endpoint or os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
         self._endpoint = endpoint.rstrip("/")
         self._commits: dict[str, str] = {}  # commits of branches and tags at their listing

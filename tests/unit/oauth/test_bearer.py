@@ -16,7 +16,7 @@ import pytest
 from hpcbench import plugins
 from hpcbench.cli.main import main
 from hpcbench.data.storage import open_storage
-from hpcbench.data.web import HttpStorage
+from hpcbench.data.web import HttpStorage, HubStorage
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
 from hpcbench.oauth.bearer import Bearer
 from hpcbench.oauth.options import AuthOptions
@@ -117,6 +117,13 @@ def test_a_protected_folder_is_read_and_later_readers_need_no_further_token(
     assert (len(protected.given), protected.refused) == (1, 0)
 
 
+def test_a_mirror_of_the_hub_behind_a_gateway_gets_tokens_too(protected: Protected) -> None:
+    options = {"auth": protected.auth(), "endpoint": protected.url}
+    with pytest.raises(FileNotFoundError):  # this is no hub
+        list(open_storage("hf://datasets/a/b", options).list("hf://datasets/a/b"))
+    assert (len(protected.given), protected.refused) == (1, 0)
+
+
 def test_tokens_that_end_or_are_revoked_between_two_requests(protected: Protected) -> None:
     url, protected.lifetime = f"{protected.url}/data/", 1.0
     storage = open_storage(url, {"auth": protected.auth()})
@@ -212,7 +219,7 @@ def test_mlflows_client_gets_the_present_token(
     assert (protected.refused, len(protected.given)) == (0, 1)
 
 
-@pytest.mark.parametrize("plugin", [HttpStorage, MlflowTracker, PhoenixTracker])
+@pytest.mark.parametrize("plugin", [HttpStorage, HubStorage, MlflowTracker, PhoenixTracker])
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -229,7 +236,7 @@ def test_options_are_checked_before_anything_is_asked(
         "token_url": "https://x/token", "client_id": "c", "client_secret": "${env:STORAGE_SECRET}",
         **change,
     }  # fmt: skip
-    options = {"auth": auth} if plugin is HttpStorage else {"url": "https://x", "auth": auth}
+    options = {"auth": auth} | ({} if "Storage" in plugin.__name__ else {"url": "https://x"})
     found = [message for _, message in plugins.check_options(plugin, options)]
     assert len(found) == bool(said), found
     assert all(said in message for message in found)
