@@ -167,6 +167,7 @@ def _tokens(
         "rejected",
         "waits",
         "wait_seconds",
+        "oldest",
     )
     return {name: whole[name] for name in known}
 

@@ -79,7 +79,7 @@ def read(metrics: str) -> dict[str, Any] | None:
 
 
 def added(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures of two relays, or of two workers, together: counts are summed, the longest stays."""
+    """Figures of two relays, or of two workers, together: counts are summed, longest and oldest stay."""
     whole = dict(now)
     for name in _BY_KIND:
         one, two = before.get(name, {}), now.get(name, {})
@@ -88,5 +88,6 @@ def added(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
         }
     for name in _SUMMED:
         whole[name] = round(before.get(name, 0) + now.get(name, 0), 3)
-    whole["longest"] = max(before.get("longest", 0), now.get("longest", 0))
+    for name in ("longest", "oldest"):
+        whole[name] = max(before.get(name, 0), now.get(name, 0))
     return whole

@@ -260,6 +260,7 @@ def _token(said: Mapping[str, Any]) -> str | None:
     more = [f"{failed} requests failed"] if failed else []
     more += [f"{said['fallbacks']} fallbacks"] if said.get("fallbacks") else []
     more += [f"{said['rejected']} rejected"] if said.get("rejected") else []
+    more += [f"oldest {said['oldest']:,.0f} s"] if said.get("oldest") else []
     parts = [str(said.get("state", "")), f"got {got}" if got else "", ", ".join(more)]
     return "; ".join(filter(None, parts))
 

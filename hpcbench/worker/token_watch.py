@@ -56,7 +56,7 @@ class TokenWatch:
         """Look once more, and follow no relay any more."""
         self._stop()
         if self._model is not None:
-            await self._look()
+            await self._look(final=True)
             self._model = None
 
     def _stop(self) -> None:
@@ -69,8 +69,8 @@ class TokenWatch:
             await self._look()
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _look(self) -> None:
-        """Log the figures if they changed."""
+    async def _look(self, *, final: bool = False) -> None:
+        """Log the figures if they changed; at the end also those of the token's age."""
         model = self._model
         assert model is not None
         # An engine that is gone is reported elsewhere; a full disk is handled where answers are written.
@@ -83,7 +83,11 @@ class TokenWatch:
                 waiting = found.get("waiting", 0)
                 self._events.write("token_failed", model=model, message=why, waiting=waiting)
             self._why[model] = why or ""
-            whole, last = added(self._before[model], found), self._last.get(model, {})
+            last = self._last.get(model, {})
+            found["oldest"] = max(last.get("oldest", 0.0), found.get("age", 0.0))
+            whole = added(self._before[model], found)
             self._last[model] = whole
-            if any(whole.get(name) != last.get(name) for name in _CHANGES):
+            if (final and whole != last) or any(
+                whole.get(name) != last.get(name) for name in _CHANGES
+            ):
                 self._events.write("token", model=model, **whole)

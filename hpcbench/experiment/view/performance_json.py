@@ -179,6 +179,8 @@ class Tokens(Part):
     """Requests that waited for a token."""
     wait_seconds: Number = 0
     """Seconds that they waited, summed."""
+    oldest: Number = 0
+    """Greatest age of a token, seconds, by looks every five seconds; 0 in earlier experiments."""
 
 
 class Limits(Part):

@@ -197,7 +197,7 @@ def _tokens(speeds: Mapping[str, Speed]) -> Part | None:
         (
             name, _by_kind(one.granted), _by_kind(one.failed) or "0", f"{sum(one.seconds.values()):.1f}",
             f"{one.longest:.2f}", str(one.fallbacks), str(one.rejected), str(one.waits),
-            f"{one.wait_seconds:.1f}",
+            f"{one.wait_seconds:.1f}", f"{one.oldest:,.0f}" if one.oldest else "–",
         )
         for name, table in speeds.items()
         if (one := table.tokens) is not None
@@ -206,12 +206,13 @@ def _tokens(speeds: Mapping[str, Speed]) -> Part | None:
         return None
     heads = (
         "run task", "tokens got", "failed requests", "for s", "longest, s", "fallbacks", "rejected",
-        "requests that waited", "waited, s",
+        "requests that waited", "waited, s", "oldest, s",
     )  # fmt: skip
     note = (
         "Tokens got: by a full authentication, by a refresh token, and from the file of the user, for which "
         "another process had asked. Fallbacks: full authentications in place of a refresh token that no "
-        "longer worked. Rejected: tokens that the endpoint answered with 401."
+        "longer worked. Rejected: tokens that the endpoint answered with 401. Oldest: the greatest age of a "
+        "token that a worker had."
     )
     table = Table("Tokens of the endpoints", heads, rows, texts=frozenset({1, 2}))
     return Part("Tokens", (table, Text(note, "note")))

@@ -67,7 +67,13 @@ def test_performance_sums_the_tokens_that_workers_got(tmp_path: Path) -> None:
         events = [
             {"event": "shard_claimed", "shard": "rt/00000", "attempt": number},
             earlier,
-            {**earlier, "granted": granted, "longest": 0.1 * number, "fallbacks": 1},
+            {
+                **earlier,
+                "granted": granted,
+                "longest": 0.1 * number,
+                "fallbacks": 1,
+                **({"oldest": 40.5} if number == 2 else {}),  # earlier versions had none
+            },
             {**earlier, "model": "another", "granted": {"full_auth": 50}},
         ]
         file = here.worker_events("g0", f"1_{number}-0")
@@ -77,6 +83,7 @@ def test_performance_sums_the_tokens_that_workers_got(tmp_path: Path) -> None:
     assert found is not None
     assert found.granted == {"cache": 1, "full_auth": 2, "refresh_token": 4}
     assert (found.waits, found.fallbacks, found.longest) == (2, 2, pytest.approx(0.3))
+    assert found.oldest == 40.5
 
 
 def test_performance_sums_what_a_gateways_limits_did(tmp_path: Path) -> None:

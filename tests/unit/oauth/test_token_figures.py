@@ -94,9 +94,11 @@ def test_status_says_what_was_done_for_a_token_and_warns_when_there_is_none() ->
     said = {"event": "token", "model": "hosted", "state": "stale", "granted": got, "failed": {}}
     worker.take({**said, "time": 2.0})
     assert token_in_words(worker.token) == "stale; got 1 by full_auth, 4 by cache"
-    worker.take({**said, "time": 3.0, "failed": {"full_auth": 2}, "fallbacks": 1, "rejected": 3})
+    further = {"failed": {"full_auth": 2}, "fallbacks": 1, "rejected": 3, "oldest": 3300.4}
+    worker.take({**said, **further, "time": 3.0})
     assert token_in_words(worker.token) == (
-        "stale; got 1 by full_auth, 4 by cache; 2 requests failed, 1 fallbacks, 3 rejected"
+        "stale; got 1 by full_auth, 4 by cache; "
+        "2 requests failed, 1 fallbacks, 3 rejected, oldest 3,300 s"
     )
     why = "no new token: the server is away"
     worker.take({"event": "token_failed", "model": "hosted", "message": why, "time": 4.0})
@@ -135,6 +137,35 @@ def test_workers_figures_are_summed() -> None:
     whole = gauges.added(one, {**two, "fallbacks": 2})
     assert whole["granted"] == {"cache": 2, "full_auth": 1}
     assert (whole["failed"], whole["longest"], whole["fallbacks"]) == ({"cache": 1}, 0.5, 2)
+    assert gauges.added({**one, "oldest": 9.0}, {**two, "oldest": 3.0})["oldest"] == 9
+
+
+def test_the_last_event_of_a_worker_has_the_age_of_its_token_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(token_watch, "LOOK_SECONDS", 0.01)
+    ages = [1.0, 2.0, 7.5]
+    auth = {"auth": {"token_url": "https://g/t", "client_id": "c"}}
+    model, news = Model(name="hosted", engine="remote", engine_options=auth), News()
+    others = "\n".join(line for line in lines()[0].splitlines() if "_age_" not in line)
+
+    def metrics() -> str:
+        age = ages.pop(0) if len(ages) > 1 else ages[0]
+        return f"{others}\nhpcbench_token_age_seconds {age}\n"
+
+    async def journey() -> None:
+        watch = TokenWatch(news)  # type: ignore[arg-type]
+        watch.follow(model, metrics)
+        while len(ages) > 1:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        ages[:] = [0.5]  # a new token
+        await watch.end()
+
+    asyncio.run(journey())
+    assert [kind for kind, _ in news.events] == ["token", "token"]
+    assert (news.events[0][1]["age"], news.events[0][1]["oldest"]) == (1, 1)
+    assert (news.events[-1][1]["age"], news.events[-1][1]["oldest"]) == (0.5, 7.5)
 
 
 @pytest.mark.long

@@ -161,7 +161,7 @@ def test_the_report_says_what_tokens_and_a_gateways_limits_took(tmp_path: Path) 
     whole["run_tasks"]["alone"]["tokens"] = {
         "granted": {"full_auth": 2, "cache": 5}, "failed": {"full_auth": 1},
         "seconds": {"full_auth": 1.25, "cache": 0.05}, "longest": 0.75, "fallbacks": 1, "rejected": 3,
-        "waits": 4, "wait_seconds": 2.5,
+        "waits": 4, "wait_seconds": 2.5, "oldest": 3299.6,
     }  # fmt: skip
     whole["run_tasks"]["alone"]["limits"] = {"refused": 12, "waits": 30, "wait_seconds": 61.5}
     write_json(here.performance_file, whole)
@@ -169,5 +169,7 @@ def test_the_report_says_what_tokens_and_a_gateways_limits_took(tmp_path: Path) 
     text = (here.report_dir / "report.md").read_text()
     assert "5 cache, 2 full_auth" in text
     assert "1 full_auth" in text
+    assert "oldest, s" in text
+    assert "3,300" in text
     (row,) = [line for line in text.splitlines() if "| 12 | 30 | 62 |" in line.replace("  ", " ")]
     assert "alone" in row
