@@ -82,7 +82,8 @@ class Purse:
             images = len(response.image_sha256) if response.tries else 0
             cost = cost_of(run_task, prompt, answer, images)
             took = Amount(response.tries, prompt + answer, cost)
-            if response.text is not None and not prompt + answer:  # the endpoint counts no tokens
+            answered = response.outcome not in ("invalid", "failed")
+            if answered and not prompt + answer:  # the endpoint counts no tokens
                 took = took.most(reserved._replace(requests=0))
             dearest = self._dearest.get(run_task.name, Amount())
             self._dearest[run_task.name] = dearest.most(took._replace(requests=1))

@@ -196,8 +196,9 @@ def test_tokens_and_money_are_exceeded_by_requests_in_flight_at_the_most(
 
 @pytest.mark.parametrize("caps", [BudgetCaps(max_tokens=300), BudgetCaps(max_cost=0.003)])
 @pytest.mark.parametrize("usage", [None, {}])
+@pytest.mark.parametrize("text", ["x", None])  # a turn of an agent may be calls of tools alone
 def test_answers_whose_tokens_no_server_counts_use_the_budget_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps: BudgetCaps, usage: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps: BudgetCaps, usage: Any, text: str | None
 ) -> None:
     """Some gateways leave `usage` out; a budget of tokens or money would never end a run there."""
     one = Worker(tmp_path, caps, monkeypatch, "w")
@@ -208,7 +209,7 @@ def test_answers_whose_tokens_no_server_counts_use_the_budget_up(
             asked = request(str(count))
             if not await task.reserve(asked):
                 return count
-            answer = answered(asked, usage=usage)
+            answer = answered(asked, usage=usage, text=text)
             task.spend(asked, answer)
         return 1000
 
