@@ -63,9 +63,14 @@ def is_moment(value: str) -> bool:
     return float(text) > _EPOCH if _SECONDS.fullmatch(text) else _moment(text) is not None
 
 
+def clock(headers: Mapping[str, str]) -> float | None:
+    """The server's clock at its answer, seconds since 1970; None: it does not say."""
+    return _moment(headers.get("date", ""))
+
+
 def _left(until: float, headers: Mapping[str, str]) -> float:
     """Seconds to a moment, by the clock of the server that said it."""
-    now = _moment(headers.get("date", ""))
+    now = clock(headers)
     return min(max(0.0, until - (time.time() if now is None else now)), LONGEST)
 
 

@@ -66,7 +66,9 @@ class Ask:
     body: str
 
 
-def ask(options: AuthOptions, endpoint: str, kind: Kind, refresh: str | None = None) -> Ask:
+def ask(
+    options: AuthOptions, endpoint: str, kind: Kind, refresh: str | None = None, ahead: float = 0.0
+) -> Ask:
     """The request for a token.
 
     Args:
@@ -74,6 +76,7 @@ def ask(options: AuthOptions, endpoint: str, kind: Kind, refresh: str | None = N
         endpoint: the token server's address, for whom a signed assertion is.
         kind: `full_auth` or `refresh_token`.
         refresh: the refresh token of the latter.
+        ahead: seconds that the server's clock is ahead of ours, as far as it is known.
 
     Raises:
         EnvironmentFault: a secret, or a package, is missing.
@@ -113,7 +116,7 @@ def ask(options: AuthOptions, endpoint: str, kind: Kind, refresh: str | None = N
     if method == "private_key_jwt":
         fields["client_assertion_type"] = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
         fields["client_assertion"] = assertion(
-            client, endpoint, _revealed(options.private_key), options.key_id
+            client, endpoint, _revealed(options.private_key), options.key_id, ahead
         )
     body: str = prepare_token_request(
         grant, body=urlencode(repeated), include_client_id="client_id" in fields, **fields
@@ -182,7 +185,7 @@ def answer(status: int, headers: Mapping[str, str], body: bytes, kind: Kind) -> 
     )
 
 
-def assertion(client: str, audience: str, pem: str, key_id: str | None) -> str:
+def assertion(client: str, audience: str, pem: str, key_id: str | None, ahead: float = 0.0) -> str:
     """A JSON Web Token by which a client proves that it has a key (RFC 7523, section 2.2).
 
     Raises:
@@ -207,7 +210,7 @@ def assertion(client: str, audience: str, pem: str, key_id: str | None) -> str:
         ) from error
     except UnsupportedAlgorithm:
         key = None
-    now = int(time.time())
+    now = int(time.time() + ahead)
     claims = {
         "iss": client, "sub": client, "aud": audience, "jti": random_text.token_urlsafe(24),
         "iat": now, "exp": now + _ASSERTION_SECONDS,

@@ -13,11 +13,12 @@ import contextlib
 import hashlib
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
-from hpcbench import secret
+from hpcbench import retry_after, secret
 from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.oauth import messages, token_file
 from hpcbench.oauth.keeper import Granted, Kind, TokenFailed, TokenRefused
@@ -25,10 +26,13 @@ from hpcbench.oauth.lifecycle import Token
 from hpcbench.oauth.messages import GrantRefused
 from hpcbench.oauth.options import SECRETS, AuthOptions
 from hpcbench.oauth.token_file import Record, Store
-from hpcbench.oauth.transport import Http, Transport, Unsent, discover
+from hpcbench.oauth.transport import Http, Reply, Transport, Unsent, discover
 
 PATIENCE_SECONDS = 75.0
 """Longest wait for another process's request: longer than a dead holder's silence."""
+
+CLOCKS_AGREE = 30.0
+"""Difference of two clocks, seconds, that servers accept in an assertion's times."""
 
 _NOT_PROCESSED = frozenset({429, 503})
 """Answers that say that the server did nothing."""
@@ -64,6 +68,8 @@ class TokenServer:
         """The record, where there is no file."""
         self._heard: tuple[str, float] | None = None
         """Boot and time of the record of the token that we returned last."""
+        self._ahead = 0.0
+        """Seconds that the server's clock is ahead of ours, as far as it matters."""
 
     async def obtain(self, old: str | None, *, full: bool) -> Granted:
         """See `Source`."""
@@ -248,13 +254,9 @@ class TokenServer:
             await self._discover(kind)
         assert self._endpoint is not None
         refresh = record.refresh if record is not None and kind == "refresh_token" else None
-        asked = messages.ask(self.options, self._endpoint, kind, refresh)
-        since = token_file.now()
-        try:
-            reply = await self._transport.send("POST", self._endpoint, asked.headers, asked.body)
-        except TokenFailed as error:
-            error.kind = kind
-            raise
+        since, reply = await self._send(self._endpoint, kind, refresh)
+        if self._other_clock(reply):
+            since, reply = await self._send(self._endpoint, kind, refresh)
         try:
             found = messages.answer(reply.status, reply.headers, reply.body, kind)
         except TokenRefused as error:
@@ -278,6 +280,29 @@ class TokenServer:
         )  # fmt: skip
         self._heard = token_file.this_boot(), since
         return Granted(Token(found.access, since, found.lifetime), kind, fallback)
+
+    async def _send(self, endpoint: str, kind: Kind, refresh: str | None) -> tuple[float, Reply]:
+        """The moment before a request, and its answer."""
+        asked = messages.ask(self.options, endpoint, kind, refresh, self._ahead)
+        since = token_file.now()
+        try:
+            return since, await self._transport.send("POST", endpoint, asked.headers, asked.body)
+        except TokenFailed as error:
+            error.kind = kind
+            raise
+
+    def _other_clock(self, reply: Reply) -> bool:
+        """Whether a signed assertion was refused by a server whose clock differs; the next is dated by it."""
+        there = retry_after.clock(reply.headers)
+        if (
+            self.options.method != "private_key_jwt"
+            or there is None
+            or not 400 <= reply.status < 500
+            or b"invalid_client" not in reply.body  # so the refresh token was not used
+        ):
+            return False
+        before, self._ahead = self._ahead, there - time.time()
+        return abs(self._ahead - before) > CLOCKS_AGREE
 
     async def _discover(self, kind: Kind) -> None:
         try:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import stat
+import subprocess
 import time
 from dataclasses import replace
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from fake_server import FakeServer
@@ -34,7 +38,7 @@ def options(grant: str = "client_credentials", **more: Any) -> AuthOptions:
         more |= {"username": "u", "password": "${env:OAUTH_SECRET}"}
     return AuthOptions(
         grant_type=grant, token_url="https://g/token", client_id="c",
-        client_secret="${env:OAUTH_SECRET}", **more,
+        **{"client_secret": "${env:OAUTH_SECRET}", **more},
     )  # type: ignore[arg-type]  # fmt: skip
 
 
@@ -376,6 +380,55 @@ def test_a_new_configured_refresh_token_begins_a_new_chain(
     monkeypatch.setenv("OAUTH_FIRST", "second-chain")
     fake.refresh = "second-chain"
     assert obtain(first(tmp_path, fake), "a1").kind == "refresh_token"
+
+
+@pytest.mark.parametrize("skew", [-3600, 0, 3600])
+@pytest.mark.parametrize("grant", ["client_credentials", "password"])
+def test_a_signed_assertion_is_dated_by_the_servers_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skew: int, grant: str
+) -> None:
+    """A node whose clock is an hour wrong."""
+    make = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout"]
+    key = subprocess.run(make, check=True, capture_output=True, text=True).stdout
+    monkeypatch.setenv("OAUTH_KEY", key)
+
+    class Strict(FakeServer):
+        async def send(self, method: str, url: str, headers: Any, body: str | None) -> Reply:
+            (signed,) = parse_qs(body or "")["client_assertion"]
+            part = signed.split(".")[1]
+            claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+            now = time.time() + skew
+            date = {"date": formatdate(now, usegmt=True)}
+            if not claims["iat"] - 5 <= now <= claims["exp"]:
+                self.refused += 1
+                return Reply(401, date, b'{"error": "invalid_client", "error_description": "late"}')
+            return replace(await super().send(method, url, headers, body), headers=date)
+
+        refused = 0
+
+    fake = Strict()
+    server = first(tmp_path, fake, grant, client_secret=None, private_key="${env:OAUTH_KEY}")
+    assert obtain(server).kind == "full_auth"
+    assert obtain(server, "a1").token.access == "a2"
+    assert (fake.refused, fake.used_twice) == (int(skew != 0), 0)
+
+
+def test_a_refused_assertion_is_not_repeated_where_the_clocks_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refuses(FakeServer):
+        async def send(self, *request: Any) -> Reply:
+            await super().send(*request)
+            date = {"date": formatdate(time.time() - 5, usegmt=True)}
+            return Reply(401, date, b'{"error": "invalid_client"}')
+
+    make = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout"]
+    key = subprocess.run(make, check=True, capture_output=True, text=True).stdout
+    monkeypatch.setenv("OAUTH_KEY", key)
+    fake, keyed = Refuses(), {"client_secret": None, "private_key": "${env:OAUTH_KEY}"}
+    with pytest.raises(TokenRefused, match="invalid_client"):
+        obtain(first(tmp_path, fake, "client_credentials", **keyed))
+    assert len(fake.asked) == 1
 
 
 class Metadata:
