@@ -23,6 +23,9 @@ Kind = Literal["full_auth", "refresh_token", "cache"]
 SAY_SECONDS = 30.0
 """Interval of the lines that say why requests wait."""
 
+GRACE_SECONDS = 2.5
+"""Longest wait at the end for the answer to a request for a token; the relay is killed 5 s after SIGTERM."""
+
 _LOG = logging.getLogger("hpcbench.oauth")
 
 
@@ -117,6 +120,8 @@ class Keeper:
         self._wake = asyncio.Event()
         self._changed: asyncio.Future[None]
         """Set after the next request for a token, also after a failed one."""
+        self._asking = False
+        """Whether a request for a token is out."""
         self._waiting = 0
         self._said = float("-inf")
 
@@ -128,6 +133,8 @@ class Keeper:
         try:
             yield self
         finally:
+            if self._asking:  # without its answer a refresh token would be lost
+                await asyncio.wait({self._changed}, timeout=GRACE_SECONDS)
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -209,6 +216,7 @@ class Keeper:
         begin, rejected = self._clock(), self._life.replaced
         token = self._life.token
         kind: Kind
+        self._asking = True
         try:
             granted = await self._source.obtain(
                 rejected or (token.access if token else None), full=rejected is not None
@@ -229,6 +237,7 @@ class Keeper:
         took = self._clock() - begin
         self.figures.seconds[kind] = self.figures.seconds.get(kind, 0.0) + took
         self.figures.longest = max(self.figures.longest, took)
+        self._asking = False
         self._changed.set_result(None)
         self._changed = asyncio.get_running_loop().create_future()
 

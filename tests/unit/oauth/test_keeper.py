@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from virtual_time import run
 
-from hpcbench.oauth.keeper import Granted, Keeper, TokenFailed, TokenRefused
+from hpcbench.oauth.keeper import GRACE_SECONDS, Granted, Keeper, TokenFailed, TokenRefused
 from hpcbench.oauth.lifecycle import Token
 
 
@@ -130,3 +130,29 @@ def test_lifetimes_shorter_than_the_way_to_the_server_do_not_flood_it() -> None:
         assert len(source.asked) < 12
 
     run(journey())
+
+
+@pytest.mark.parametrize(("takes", "ends"), [(2.0, 1), (60.0, 0)])
+def test_the_end_waits_a_moment_for_an_answer_that_is_on_its_way(takes: float, ends: int) -> None:
+    """A refresh token whose answer is not read may not be sent again."""
+    started: list[str | None] = []
+    ended: list[str | None] = []
+
+    class Slow:
+        async def obtain(self, old: str | None, *, full: bool) -> Granted:
+            started.append(old)
+            await asyncio.sleep(takes)
+            ended.append(old)
+            now = asyncio.get_running_loop().time()
+            return Granted(Token("a", now, 100), "refresh_token")
+
+    async def journey() -> float:
+        clock = asyncio.get_running_loop().time
+        async with Keeper(Slow(), 0.0, clock=clock).running():
+            await asyncio.sleep(0.5)
+            begin = clock()
+        return clock() - begin
+
+    took = run(journey())
+    assert (len(started), len(ended)) == (1, ends)
+    assert took == pytest.approx(1.5 if ends else GRACE_SECONDS, abs=0.1)
