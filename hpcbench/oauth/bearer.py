@@ -50,11 +50,12 @@ class Bearer:
         self._lock = threading.Lock()
         self._failure = TokenFailed("the next one is asked for in a moment")
         """Why there is no token, where there is none."""
+        self._beside: threading.Thread | None = None
+        """Asks for a successor."""
         self._fixed = secret.reveal(options.token or "").strip()
         if options.type == "jwt":
-            from hpcbench.oauth.token_server import (
-                source_of,
-            )  # aiohttp and oauthlib are slow imports
+            # Imported here: aiohttp is a slow import.
+            from hpcbench.oauth.token_server import source_of
 
             self._source = source_of(options, say=_LOG.warning)
 
@@ -78,10 +79,13 @@ class Bearer:
         with self._lock:
             until = token_file.now() + PATIENCE
             while True:
-                now = token_file.now()
-                if now >= self._life.due():
-                    self._renew(now)
                 access = self._life.usable(token_file.now())
+                if token_file.now() >= self._life.due():
+                    if access is not None and self._options.grant_type == "client_credentials":
+                        self._renew_beside()
+                    else:  # a refresh token is not left to a thread that may end with the process
+                        self._renewed(*self._asked(*self._old()))
+                        access = self._life.usable(token_file.now())
                 if access is not None:
                     return access
                 pause = max(0.0, self._life.due() - token_file.now())
@@ -100,20 +104,42 @@ class Bearer:
         with self._lock:
             self._life.accepted(access)
 
-    def _renew(self, now: float) -> None:
+    def _renew_beside(self) -> None:
+        """Ask for the successor of a token that is still used; one request at a time."""
+        if self._beside is not None and self._beside.is_alive():
+            return
+        old = self._old()
+
+        def renew() -> None:
+            found = self._asked(*old)
+            with self._lock:
+                self._renewed(*found)
+
+        self._beside = threading.Thread(target=renew, name="token", daemon=True)
+        self._beside.start()
+
+    def _old(self) -> tuple[str | None, bool]:
+        """The token that needs a successor, and whether a server rejected it."""
         rejected, token = self._life.replaced, self._life.token
-        old = rejected or (token.access if token else None)
+        return rejected or (token.access if token else None), rejected is not None
+
+    def _asked(self, old: str | None, full: bool) -> tuple[Granted | None, TokenFailed]:
+        """A token; else None, and why there is none."""
 
         async def asking() -> Granted:
-            return await self._source.obtain(old, full=rejected is not None)
+            return await self._source.obtain(old, full=full)
 
         try:
             # In a thread of its own: the caller's may have an event loop.
             with ThreadPoolExecutor(1) as pool:
                 granted = pool.submit(asyncio.run, asking()).result()
         except TokenFailed as error:
-            self._failure = error
-            self._life.failed(now, error.wait)
-            return
-        self._failure = TokenFailed("the token had expired when it came")
-        self._life.granted(granted.token, token_file.now())
+            return None, error
+        return granted, TokenFailed("the token had expired when it came")
+
+    def _renewed(self, granted: Granted | None, failure: TokenFailed) -> None:
+        self._failure = failure
+        if granted is None:
+            self._life.failed(token_file.now(), failure.wait)
+        else:
+            self._life.granted(granted.token, token_file.now())

@@ -18,6 +18,7 @@ from hpcbench.cli.main import main
 from hpcbench.data.storage import open_storage
 from hpcbench.data.web import HttpStorage, HubStorage
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
+from hpcbench.oauth import lifecycle
 from hpcbench.oauth.bearer import Bearer
 from hpcbench.oauth.options import AuthOptions
 from hpcbench.schema.outputs import Tracker
@@ -39,6 +40,8 @@ class Protected:
         """Valid tokens → their end."""
         self.lifetime = 3600.0
         self.refused = 0
+        self.slow = 0.0
+        """Seconds that an answer with a token takes."""
         self.away = 0
         """Requests for tokens that the server cannot answer."""
         outer = self
@@ -48,6 +51,7 @@ class Protected:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 if self.path != "/token":
                     return self.do_GET()
+                time.sleep(outer.slow)
                 if outer.away:
                     outer.away -= 1
                     return self._say(503, b"")
@@ -124,6 +128,7 @@ def test_a_mirror_of_the_hub_behind_a_gateway_gets_tokens_too(protected: Protect
     assert (len(protected.given), protected.refused) == (1, 0)
 
 
+@pytest.mark.long
 def test_tokens_that_end_or_are_revoked_between_two_requests(protected: Protected) -> None:
     url, protected.lifetime = f"{protected.url}/data/", 1.0
     storage = open_storage(url, {"auth": protected.auth()})
@@ -155,6 +160,7 @@ def test_without_a_token_the_reason_is_the_servers(
         read(protected)
 
 
+@pytest.mark.long
 def test_a_short_outage_of_the_token_server_is_waited_for(
     protected: Protected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +173,25 @@ def test_a_short_outage_of_the_token_server_is_waited_for(
     bearer = Bearer(AuthOptions(**protected.auth(scope="other")))
     with pytest.raises(EnvironmentFault, match="the token server answers 503"):
         bearer.token()
+
+
+@pytest.mark.long
+def test_a_token_that_works_is_used_while_its_successor_is_asked_for(
+    protected: Protected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "MARGIN_SHARE", 0.6)
+    monkeypatch.setattr("hpcbench.oauth.bearer.any_jitter", lambda: 0.0)
+    bearer = Bearer(AuthOptions(**protected.auth()))
+    protected.lifetime = 5.0
+    first = bearer.token()
+    protected.slow = 1.0
+    time.sleep(2.1)  # it is stale, and ends after 4.5 s
+    begin = time.monotonic()
+    assert bearer.token() == first
+    assert time.monotonic() - begin < 0.5
+    time.sleep(1.2)
+    assert bearer.token() == protected.given[-1] != first
+    assert len(protected.given) == 2
 
 
 def test_a_tracker_sends_tokens_and_asks_once_more_after_a_401(protected: Protected) -> None:
