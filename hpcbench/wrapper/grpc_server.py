@@ -329,7 +329,7 @@ def _headers(metadata: Iterable[tuple[str, str | bytes]] | None) -> list[tuple[b
 
 
 def _trailing(exchange: Whole) -> list[tuple[str, str]]:
-    """What a client gets of an error besides its code: as much as gRPC can carry and every client takes."""
+    """Metadata of an error besides its code: as much as gRPC can carry and every client takes."""
     fields = [("http-status", str(exchange.status)), ("error", _in_ascii(exchange.answer))]
     left, found = _TRAILING_BYTES, []
     for name, value in (*fields, *exchange.headers.items()):
