@@ -119,27 +119,18 @@ def test_records_without_an_id_are_named_by_their_number(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "text", "reported"),
     [
-        (
-            "a.csv",
-            "questionId,image,answers\n1,a.png\n",
-            "a.csv:2: the header has 3 columns, this row has 2 (",
-        ),
+        ("a.csv", "questionId,image,answers\n1,a.png\n",
+         "a.csv:2: the header has 3 columns, this row has 2 ("),
         ("a.csv", "questionId,image\n1,a.png\n", "a.csv:2: key 'answers' is missing"),
         ("a.json", "[1]", "a.json:1: not a JSON object"),
         ("a.json", "{}", "a.json:1:1: not a list of records (set the option `records`)"),
         ("a.json", '[{"a": 1},\n', "a.json:2:1: not JSON: "),
-        (
-            "a.ods",
-            "x",
-            "a.ods: annotations must end in one of .jsonl, .json, .csv, .tsv, .xlsx, .parquet",
-        ),
-        (
-            "a.jsonl",
-            '{"questionId": 1, "image": "a", "answers": []}\n',
-            "a.jsonl:1: 'answers' is empty",
-        ),
+        ("a.ods", "x",
+         "a.ods: annotations must end in one of .jsonl, .json, .csv, .tsv, .xlsx, .parquet"),
+        ("a.jsonl", '{"questionId": 1, "image": "a", "answers": []}\n',
+         "a.jsonl:1: 'answers' is empty"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_reported_at_its_line(
     tmp_path: Path, name: str, text: str, reported: str
 ) -> None:
@@ -717,9 +708,7 @@ def test_lists_of_one_length_in_an_arrow_table_hold_images_too(tmp_path: Path) -
 # --- answers of several columns, spreadsheets -----------------------------------------------------------
 
 
-def test_several_columns_make_one_object_and_empty_cells_are_left_out_of_it(
-    tmp_path: Path,
-) -> None:
+def test_several_columns_make_one_object_and_empty_cells_are_left_out_of_it(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         "sep=;\nid;image;total;Date\n1;1.png;1.234,50;\n;;;\n2;2.png;;2024\n"
     )
