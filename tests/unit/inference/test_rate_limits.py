@@ -20,16 +20,10 @@ from hypothesis import strategies as st
 from hpcbench.inference.adaptive import Adaptive
 from hpcbench.inference.client import Client
 from hpcbench.inference.load_driver import MOST_REFUSALS, drive
-from hpcbench.inference.rate_limits import (
-    LONGEST_PAUSE,
-    RateLimits,
-    Shared,
-    now,
-    seconds_of,
-)
+from hpcbench.inference.rate_limits import LONGEST_PAUSE, RateLimits, Shared, now, seconds_of
 from hpcbench.schema.records import Response
 from tests.unit.inference.limited import Gateway
-from tests.unit.inference.talking import request, run
+from tests.unit.inference.talking import request
 
 
 @contextlib.asynccontextmanager
@@ -70,14 +64,9 @@ async def ask_all(
     ],
     ids=lambda one: f"{one.says}-{'window' if one.windowed else 'bucket'}",
 )
-def test_every_request_is_answered_within_the_gateways_limits(
-    gateway: Gateway,
-) -> None:
-    async def journey() -> tuple[list[Response], RateLimits]:
-        async with open_gateway(gateway) as socket:
-            return await ask_all(socket, 40)
-
-    found, limits = run(journey())
+async def test_every_request_is_answered_within_the_gateways_limits(gateway: Gateway) -> None:
+    async with open_gateway(gateway) as socket:
+        found, limits = await ask_all(socket, 40)
     assert [one.outcome for one in found] == ["ok"] * 40
     assert {one.tries for one in found} == {1}, "a refusal is no try"
     assert gateway.refused == limits.figures.refused <= 40
@@ -85,16 +74,12 @@ def test_every_request_is_answered_within_the_gateways_limits(
 
 
 @pytest.mark.long
-def test_workers_of_a_node_wait_together_after_one_was_refused(tmp_path: Path) -> None:
+async def test_workers_of_a_node_wait_together_after_one_was_refused(tmp_path: Path) -> None:
     gateway = Gateway(20, "seconds", windowed=True)
-
-    async def journey() -> list[list[Response]]:
-        async with open_gateway(gateway) as socket:
-            shared = [RateLimits(Shared(tmp_path, "gateway")) for _ in range(4)]
-            whole = await asyncio.gather(*(ask_all(socket, 15, 4, one) for one in shared))
-            return [found for found, _ in whole]
-
-    found = run(journey())
+    async with open_gateway(gateway) as socket:
+        shared = [RateLimits(Shared(tmp_path, "gateway")) for _ in range(4)]
+        whole = await asyncio.gather(*(ask_all(socket, 15, 4, one) for one in shared))
+        found = [found for found, _ in whole]
     assert {one.outcome for own in found for one in own} == {"ok"}
     assert gateway.refused <= 40
     (file,) = tmp_path.iterdir()
@@ -164,7 +149,7 @@ def test_tokens_are_counted_by_the_mean_of_the_answers() -> None:
     assert limits.pause(0) == pytest.approx(3), "300 of 1000 in a minute"
 
 
-def test_a_quota_that_is_used_up_ends_a_request_at_once() -> None:
+async def test_a_quota_that_is_used_up_ends_a_request_at_once() -> None:
     class Empty(Gateway):
         async def chat(self, asked: web.Request) -> web.Response:
             self.refused += 1
@@ -172,50 +157,37 @@ def test_a_quota_that_is_used_up_ends_a_request_at_once() -> None:
             return web.json_response({"error": error}, status=429)
 
     gateway = Empty(1)
-
-    async def journey() -> list[Response]:
-        async with open_gateway(gateway) as socket:
-            return (await ask_all(socket, 2))[0]
-
-    found = run(journey())
+    async with open_gateway(gateway) as socket:
+        found = (await ask_all(socket, 2))[0]
     assert {one.error for one in found} == {"HTTP 429: You exceeded your current quota"}
     assert gateway.refused == 2
 
 
-def test_a_gateway_that_refuses_for_ever_fails_a_request_in_the_end() -> None:
+async def test_a_gateway_that_refuses_for_ever_fails_a_request_in_the_end() -> None:
     class Never(Gateway):
         async def chat(self, asked: web.Request) -> web.Response:
             self.refused += 1
             return web.json_response({}, status=429, headers={"retry-after-ms": "1"})
 
     gateway = Never(1)
-
-    async def journey() -> list[Response]:
-        async with open_gateway(gateway) as socket:
-            return (await ask_all(socket, 1, 1))[0]
-
-    (found,) = run(journey())
+    async with open_gateway(gateway) as socket:
+        (found,) = (await ask_all(socket, 1, 1))[0]
     assert found.outcome == "failed"
     assert "HTTP 429" in str(found.error)
     assert MOST_REFUSALS < gateway.refused <= MOST_REFUSALS + 3
 
 
-def test_a_worker_that_is_to_end_does_not_wait_for_the_gateway() -> None:
+async def test_a_worker_that_is_to_end_does_not_wait_for_the_gateway() -> None:
     gateway = Gateway(3, "seconds", windowed=True)
     gateway.since = time.monotonic() + 3600  # the window never ends
-
-    async def journey() -> list[Response]:
-        async with open_gateway(gateway) as socket, Client(socket, "key", "tiny") as client:
-            stop = asyncio.Event()
-            driving = drive(client, (request(f"s{n}") for n in range(9)), 2, stop)
-            found = []
-            async for one in driving:
-                found.append(one)
-                if len(found) == 3:
-                    asyncio.get_running_loop().call_later(0.2, stop.set)
-            return found
-
-    assert [one.outcome for one in run(journey())] == ["ok"] * 3
+    async with open_gateway(gateway) as socket, Client(socket, "key", "tiny") as client:
+        stop = asyncio.Event()
+        found = []
+        async for one in drive(client, (request(f"s{n}") for n in range(9)), 2, stop):
+            found.append(one)
+            if len(found) == 3:
+                asyncio.get_running_loop().call_later(0.2, stop.set)
+    assert [one.outcome for one in found] == ["ok"] * 3
 
 
 def test_the_search_for_the_best_concurrency_tries_no_more_while_a_gateway_refuses() -> None:

@@ -11,13 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hpcbench.event_stream import as_object
-from hpcbench.inference.http_client import (
-    Broken,
-    Connections,
-    Incoming,
-    NotConnected,
-)
-from tests.unit.inference.talking import run
+from hpcbench.inference.http_client import Broken, Connections, Incoming, NotConnected
 
 HEAD = b"HTTP/1.1 200 OK\r\nX-A:  b \r\n"
 LENGTH = HEAD + b"Content-Length: 5\r\n\r\nhello"
@@ -74,7 +68,7 @@ def test_a_block_of_one_whole_chunk_is_read_as_any_other() -> None:
             answer.feed(1, wrong)
 
 
-def test_what_came_before_a_cut_is_read_before_the_cut_is_reported() -> None:
+async def test_what_came_before_a_cut_is_read_before_the_cut_is_reported() -> None:
     async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -83,20 +77,17 @@ def test_what_came_before_a_cut_is_read_before_the_cut_is_reported() -> None:
             await asyncio.sleep(0.001)
         writer.close()
 
-    async def journey() -> None:
-        with tempfile.TemporaryDirectory(prefix="hb") as folder:
-            server = await asyncio.start_unix_server(cut, f"{folder}/s")
-            connections = Connections(f"{folder}/s", {})
-            got = b""
-            with pytest.raises(Broken):  # noqa: PT012
-                async with connections.ask("GET", "/", None, 30) as answer:
-                    async for blocks in answer.blocks():
-                        got += b"".join(block for _, block in blocks)
-            assert got == b"abcdefghijklmnopqrst"
-            assert connections.busy == set()
-            server.close()
-
-    run(journey())
+    with tempfile.TemporaryDirectory(prefix="hb") as folder:
+        server = await asyncio.start_unix_server(cut, f"{folder}/s")
+        connections = Connections(f"{folder}/s", {})
+        got = b""
+        with pytest.raises(Broken):  # noqa: PT012
+            async with connections.ask("GET", "/", None, 30) as answer:
+                async for blocks in answer.blocks():
+                    got += b"".join(block for _, block in blocks)
+        assert got == b"abcdefghijklmnopqrst"
+        assert connections.busy == set()
+        server.close()
 
 
 def test_an_answer_without_a_length_ends_with_the_connection() -> None:
@@ -181,90 +172,64 @@ async def get(connections: Connections, body: bytes | None = None) -> bytes:
         return await answer.read()
 
 
-def test_a_connection_is_used_again_after_a_whole_answer_only() -> None:
+async def test_a_connection_is_used_again_after_a_whole_answer_only() -> None:
     closing = LENGTH.replace(b"X-A:", b"Connection: close\r\nX-A:")
     unread = [HEAD + b"Content-Length: 9\r\n\r\n"]
-
-    async def journey() -> None:
-        answers = ([LENGTH], [CHUNKED], [closing], [LENGTH], unread, [LENGTH])
-        async with plain(*answers) as (connections, server):
-            for count in (1, 1, 1, 2):
-                assert await get(connections) == b"hello"
-                assert server.connections == count
-            async with connections.ask("GET", "/", None, 10) as answer:
-                assert (answer.status, answer.ended_at) == (200, None)
-            assert (
-                await get(connections) == b"hello"
-            )  # it is unknown what would still have come there
-            assert server.connections == 3
-
-    run(journey())
+    answers = ([LENGTH], [CHUNKED], [closing], [LENGTH], unread, [LENGTH])
+    async with plain(*answers) as (connections, server):
+        for count in (1, 1, 1, 2):
+            assert await get(connections) == b"hello"
+            assert server.connections == count
+        async with connections.ask("GET", "/", None, 10) as answer:
+            assert (answer.status, answer.ended_at) == (200, None)
+        assert await get(connections) == b"hello"  # it is unknown what would still have come there
+        assert server.connections == 3
 
 
-def test_a_large_body_arrives_whole() -> None:
+async def test_a_large_body_arrives_whole() -> None:
     body = bytes(range(256)) * 20_000
-
-    async def journey() -> None:
-        async with plain([LENGTH]) as (connections, server):
-            assert await get(connections, body) == b"hello"
-            assert server.bodies == [body]
-
-    run(journey())
+    async with plain([LENGTH]) as (connections, server):
+        assert await get(connections, body) == b"hello"
+        assert server.bodies == [body]
 
 
-def test_many_blocks_are_read_in_order() -> None:
+async def test_many_blocks_are_read_in_order() -> None:
     count = 200
-    blocks = [b"%x\r\n%d,\r\n" % (len(b"%d," % n), n) for n in range(count)]
-    whole = [HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *blocks, b"0\r\n\r\n"]
-
-    async def journey() -> None:
-        async with plain(whole) as (connections, _):
-            async with connections.ask("GET", "/", None, 10) as answer:
-                seen = [block async for blocks in answer.blocks() for block in blocks]
-            assert b"".join(data for _, data in seen) == b"".join(b"%d," % n for n in range(count))
-            assert all(one[0] <= two[0] for one, two in itertools.pairwise(seen))
-
-    run(journey())
+    sent = [b"%x\r\n%d,\r\n" % (len(b"%d," % n), n) for n in range(count)]
+    whole = [HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *sent, b"0\r\n\r\n"]
+    async with plain(whole) as (connections, _):
+        async with connections.ask("GET", "/", None, 10) as answer:
+            seen = [block async for blocks in answer.blocks() for block in blocks]
+        assert b"".join(data for _, data in seen) == b"".join(b"%d," % n for n in range(count))
+        assert all(one[0] <= two[0] for one, two in itertools.pairwise(seen))
 
 
 @pytest.mark.parametrize("started", [b"", LENGTH[:9], LENGTH[:-2], CHUNKED[:-4]])
-def test_an_answer_that_breaks_off_is_never_taken_for_whole(started: bytes) -> None:
-    async def journey() -> None:
-        async with plain([started, b"cut"]) as (connections, _):
-            with pytest.raises(Broken):
-                await get(connections)
-
-    run(journey())
+async def test_an_answer_that_breaks_off_is_never_taken_for_whole(started: bytes) -> None:
+    async with plain([started, b"cut"]) as (connections, _):
+        with pytest.raises(Broken):
+            await get(connections)
 
 
-def test_what_is_no_http_is_said_to_be_none() -> None:
-    async def journey() -> None:
-        async with plain([b"220 mail.example.org\r\n\r\n"]) as (connections, _):
-            with pytest.raises(Broken, match="not HTTP: '220 mail"):
-                await get(connections)
-
-    run(journey())
+async def test_what_is_no_http_is_said_to_be_none() -> None:
+    async with plain([b"220 mail.example.org\r\n\r\n"]) as (connections, _):
+        with pytest.raises(Broken, match="not HTTP: '220 mail"):
+            await get(connections)
 
 
-def test_a_deadline_holds_for_head_and_body() -> None:
-    async def journey() -> None:
-        for started in ([], [LENGTH[:-2]]):
-            async with plain(started) as (connections, server):
-                with pytest.raises(asyncio.TimeoutError):
-                    async with connections.ask("GET", "/", None, 0.05) as answer:
-                        await answer.read()
-                while not server.ended:
-                    await asyncio.sleep(0.005)  # the server sees the end of the connection
-
-    run(journey())
+async def test_a_deadline_holds_for_head_and_body() -> None:
+    for started in ([], [LENGTH[:-2]]):
+        async with plain(started) as (connections, server):
+            with pytest.raises(asyncio.TimeoutError):
+                async with connections.ask("GET", "/", None, 0.05) as answer:
+                    await answer.read()
+            while not server.ended:
+                await asyncio.sleep(0.005)  # the server sees the end of the connection
 
 
-def test_without_a_listener_there_is_no_connection() -> None:
-    async def journey() -> None:
-        with pytest.raises(NotConnected):
-            await get(Connections("/nowhere", {}))
-
-    run(journey())
+async def test_without_a_listener_there_is_no_connection() -> None:
+    with pytest.raises(NotConnected):
+        await get(Connections("/nowhere", {}))
 
 
 def test_a_header_cannot_smuggle_another() -> None:

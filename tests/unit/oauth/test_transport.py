@@ -115,41 +115,33 @@ def http(port: int, **more: Any) -> Http:
     return Http(options)
 
 
-def test_only_an_authority_that_is_named_is_believed(certificate: Path) -> None:
-    async def journey() -> None:
-        async with token_server(certificate) as port:
-            url, none = f"https://localhost:{port}/token", dict[str, str]()
-            ask = ("POST", url, none, "grant_type=x")
-            with pytest.raises(TokenRefused, match="certificate"):
-                await http(port).send(*ask)
-            reply = await http(port, ca_file=f"{certificate}.crt").send(*ask)
-            assert (reply.status, reply.body) == (200, b"{}")
-            with pytest.raises(TokenRefused, match=r"ca_file /nowhere\.pem: .*No such file"):
-                await http(port, ca_file="/nowhere.pem").send(*ask)
-
-    asyncio.run(journey())
+async def test_only_an_authority_that_is_named_is_believed(certificate: Path) -> None:
+    async with token_server(certificate) as port:
+        url, none = f"https://localhost:{port}/token", dict[str, str]()
+        ask = ("POST", url, none, "grant_type=x")
+        with pytest.raises(TokenRefused, match="certificate"):
+            await http(port).send(*ask)
+        reply = await http(port, ca_file=f"{certificate}.crt").send(*ask)
+        assert (reply.status, reply.body) == (200, b"{}")
+        with pytest.raises(TokenRefused, match=r"ca_file /nowhere\.pem: .*No such file"):
+            await http(port, ca_file="/nowhere.pem").send(*ask)
 
 
 @pytest.mark.parametrize("by", ["option", "environment"])
-def test_a_request_goes_through_a_proxy(
+async def test_a_request_goes_through_a_proxy(
     certificate: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     for name in ("no_proxy", "NO_PROXY", "https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     tunnels: list[str] = []
-
-    async def journey() -> int:
-        async with token_server(certificate) as port, proxy(tunnels) as door:
-            address = f"http://localhost:{door}"
-            more = {"proxy": address} if by == "option" else {}
-            if by == "environment":
-                monkeypatch.setenv("HTTPS_PROXY", address)
-            sender = http(port, ca_file=f"{certificate}.crt", **more)
-            reply = await sender.send("POST", f"https://localhost:{port}/token", {}, "a=b")
-            assert reply.status == 200
-            return port
-
-    port = asyncio.run(journey())
+    async with token_server(certificate) as port, proxy(tunnels) as door:
+        address = f"http://localhost:{door}"
+        more = {"proxy": address} if by == "option" else {}
+        if by == "environment":
+            monkeypatch.setenv("HTTPS_PROXY", address)
+        sender = http(port, ca_file=f"{certificate}.crt", **more)
+        reply = await sender.send("POST", f"https://localhost:{port}/token", {}, "a=b")
+        assert reply.status == 200
     assert tunnels == [f"localhost:{port}"]
 
 
@@ -159,48 +151,37 @@ def test_a_proxy_that_is_away_is_named_and_the_request_counts_as_unsent() -> Non
         asyncio.run(sender.send("POST", "https://localhost:9/token", {}, "a=b"))
 
 
-def test_an_answer_may_come_in_pieces_and_compressed() -> None:
+async def test_an_answer_may_come_in_pieces_and_compressed() -> None:
     whole = b'{"access_token": "abc"}'
     packed = gzip.compress(whole)
     head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
     zipped = head + b"Content-Encoding: gzip\r\n\r\n"
-
-    async def journey() -> None:
-        for pieces in (
-            (head + b"\r\n" + whole[:5], whole[5:9], whole[9:]),
-            (head + b"Transfer-Encoding: chunked\r\n\r\n5\r\n" + whole[:5] + b"\r\n",
-             b"%x\r\n%s\r\n0\r\n\r\n" % (len(whole) - 5, whole[5:])),
-            (zipped + packed[:4], packed[4:]),
-        ):  # fmt: skip
-            async with answering(*pieces) as sender:
-                assert (await asked(sender)).body == whole
-
-    asyncio.run(journey())
+    for pieces in (
+        (head + b"\r\n" + whole[:5], whole[5:9], whole[9:]),
+        (head + b"Transfer-Encoding: chunked\r\n\r\n5\r\n" + whole[:5] + b"\r\n",
+         b"%x\r\n%s\r\n0\r\n\r\n" % (len(whole) - 5, whole[5:])),
+        (zipped + packed[:4], packed[4:]),
+    ):  # fmt: skip
+        async with answering(*pieces) as sender:
+            assert (await asked(sender)).body == whole
 
 
-def test_an_answer_that_is_cut_or_no_gzip_breaks_off() -> None:
+async def test_an_answer_that_is_cut_or_no_gzip_breaks_off() -> None:
     head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
-
-    async def journey() -> None:
-        for answer in (
-            head + b"Content-Length: 9\r\n\r\n{}",
-            head + b"Content-Encoding: gzip\r\n\r\n{}",
-            b"220 mail.example.org\r\n\r\n",
-        ):
-            async with answering(answer) as sender:
-                with pytest.raises(TokenFailed, match="broke off"):
-                    await asked(sender)
-
-    asyncio.run(journey())
+    for answer in (
+        head + b"Content-Length: 9\r\n\r\n{}",
+        head + b"Content-Encoding: gzip\r\n\r\n{}",
+        b"220 mail.example.org\r\n\r\n",
+    ):
+        async with answering(answer) as sender:
+            with pytest.raises(TokenFailed, match="broke off"):
+                await asked(sender)
 
 
-def test_no_more_is_read_than_a_token_needs() -> None:
-    async def journey() -> None:
-        head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"
-        async with answering(head + gzip.compress(bytes(50 * MOST_BYTES))) as sender:
-            assert len((await asked(sender)).body) == MOST_BYTES
-
-    asyncio.run(journey())
+async def test_no_more_is_read_than_a_token_needs() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"
+    async with answering(head + gzip.compress(bytes(50 * MOST_BYTES))) as sender:
+        assert len((await asked(sender)).body) == MOST_BYTES
 
 
 def test_a_name_that_no_host_can_have_is_refused_in_one_line() -> None:

@@ -25,7 +25,7 @@ from hpcbench.schema.records import Request, Response
 from hpcbench.worker import purse
 from hpcbench.worker.purse import Purse
 from tests.mock_openai import Script, Server
-from tests.unit.inference.talking import request, run
+from tests.unit.inference.talking import request
 
 CAPS = BudgetCaps(max_requests=100)
 
@@ -140,42 +140,33 @@ class Worker:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_workers_share_a_budget_of_requests_to_the_last_one(
+async def test_workers_share_a_budget_of_requests_to_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     caps = BudgetCaps(max_requests=40)
     all_of_them = [Worker(tmp_path, caps, monkeypatch, f"w{n}", workers) for n in range(workers)]
-
-    async def journey() -> int:
-        async with Server(str(tmp_path / "s"), Script(gap=0.001)) as server:
-            found = await asyncio.gather(
-                *(one.ask(str(tmp_path / "s"), f"{n}-", 60) for n, one in enumerate(all_of_them))
-            )
-            for one in all_of_them:
-                one.purse.close()
-            assert sum(map(len, found)) == 40 - workers, "warm-ups count, too"
-            return len(server.seen)
-
-    assert run(journey()) == 40
+    async with Server(str(tmp_path / "s"), Script(gap=0.001)) as server:
+        found = await asyncio.gather(
+            *(one.ask(str(tmp_path / "s"), f"{n}-", 60) for n, one in enumerate(all_of_them))
+        )
+        for one in all_of_them:
+            one.purse.close()
+        assert sum(map(len, found)) == 40 - workers, "warm-ups count, too"
+    assert len(server.seen) == 40
     assert all(one.purse.empty for one in all_of_them)
     assert all(one.purse.rests(cast(Any, Task())) for one in all_of_them)
     assert Ledger(Experiment(tmp_path)).taken().requests == 40
     assert Ledger(Experiment(tmp_path)).over(caps)
 
 
-def test_tokens_and_money_are_exceeded_by_requests_in_flight_at_the_most(
+async def test_tokens_and_money_are_exceeded_by_requests_in_flight_at_the_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caps = BudgetCaps(max_tokens=300, max_cost=1.0)
     one = Worker(tmp_path, caps, monkeypatch, "w")
-
-    async def journey() -> list[Response]:
-        async with Server(str(tmp_path / "s"), Script()):
-            found = await one.ask(str(tmp_path / "s"), "a", 500)
-            one.purse.close()
-            return found
-
-    found = run(journey())
+    async with Server(str(tmp_path / "s"), Script()):
+        found = await one.ask(str(tmp_path / "s"), "a", 500)
+        one.purse.close()
     each = [sum(cast(Any, answer.usage).values()) for answer in found]
     taken = Ledger(Experiment(tmp_path)).taken()
     assert taken.tokens == pytest.approx(sum(each) + each[0])
@@ -185,25 +176,21 @@ def test_tokens_and_money_are_exceeded_by_requests_in_flight_at_the_most(
     assert json.loads(json.dumps(one.news.events[-1][1]["spent"]))["tokens"] == taken.tokens
 
 
-def test_a_request_that_is_lost_counts_as_much_as_it_might_have_taken(
+async def test_a_request_that_is_lost_counts_as_much_as_it_might_have_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = Worker(tmp_path, BudgetCaps(max_tokens=1000), monkeypatch, "w")
     lost, unsent = request("a"), request("b")
-
-    async def reserve() -> None:
-        task: Any = one.task
-        assert await task.reserve(lost)
-        assert await task.reserve(unsent)
-        task.spend(lost, None)
-        task.release(unsent)
-
-    run(reserve())
+    task: Any = one.task
+    assert await task.reserve(lost)
+    assert await task.reserve(unsent)
+    task.spend(lost, None)
+    task.release(unsent)
     one.purse.close()
     assert Ledger(Experiment(tmp_path)).taken().tokens == lost.generation["max_tokens"]
 
 
-def test_a_run_that_ends_while_a_slice_is_taken_gives_it_back(
+async def test_a_run_that_ends_while_a_slice_is_taken_gives_it_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = Worker(tmp_path, BudgetCaps(max_requests=100), monkeypatch, "w")
@@ -215,15 +202,11 @@ def test_a_run_that_ends_while_a_slice_is_taken_gives_it_back(
         return take(*arguments)
 
     monkeypatch.setattr(Ledger, "take", slow)
-
-    async def cancelled() -> None:
-        reserving = asyncio.ensure_future(cast(Any, one.task).reserve(request("a")))
-        await asyncio.to_thread(started.wait)
-        reserving.cancel()
-        await asyncio.wait({reserving})
-        one.purse.close()
-
-    run(cancelled())
+    reserving = asyncio.ensure_future(cast(Any, one.task).reserve(request("a")))
+    await asyncio.to_thread(started.wait)
+    reserving.cancel()
+    await asyncio.wait({reserving})
+    one.purse.close()
     assert Ledger(Experiment(tmp_path)).taken() == Amount()
 
 

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +73,6 @@ async def wrapped(
             await serving
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 30))
-
-
 @pytest.mark.parametrize(
     "headers",
     [
@@ -90,20 +86,17 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         {"X-API-Key": "k", "Authorization": "Bearer k"},
     ],
 )
-def test_nothing_answers_without_the_key(headers: dict[str, str]) -> None:
-    async def journey() -> None:
-        async with wrapped() as (session, engine):
-            session.headers.clear()
-            paths = ("/status", "/events", "/healthz", "/metrics", "/v1/models", "/nothing")
-            paths += ("/v1/chat/completions", "/v1/model/load", "/v1/model/unload")
-            for path in paths:
-                for method in ("GET", "POST"):
-                    async with session.request(method, path, headers=headers) as answer:
-                        assert answer.status == 401
-                        assert (await answer.json())["error"]["code"] == "wrong_key"
-            assert engine.seen == []
-
-    run(journey())
+async def test_nothing_answers_without_the_key(headers: dict[str, str]) -> None:
+    async with wrapped() as (session, engine):
+        session.headers.clear()
+        paths = ("/status", "/events", "/healthz", "/metrics", "/v1/models", "/nothing")
+        paths += ("/v1/chat/completions", "/v1/model/load", "/v1/model/unload")
+        for path in paths:
+            for method in ("GET", "POST"):
+                async with session.request(method, path, headers=headers) as answer:
+                    assert answer.status == 401
+                    assert (await answer.json())["error"]["code"] == "wrong_key"
+        assert engine.seen == []
 
 
 @pytest.mark.parametrize(
@@ -114,125 +107,101 @@ def test_nothing_answers_without_the_key(headers: dict[str, str]) -> None:
         {"X-API-Key": "another", "Authorization": f"Bearer {KEY}"},
     ],
 )
-def test_the_key_comes_as_openais_sdk_sends_it_and_the_engine_does_not_see_it(
+async def test_the_key_comes_as_openais_sdk_sends_it_and_the_engine_does_not_see_it(
     headers: dict[str, str],
 ) -> None:
-    async def journey() -> None:
-        async with wrapped() as (session, engine):
-            session.headers.clear()
-            sdk = {"Accept": "application/json", "User-Agent": "OpenAI/Python 2.8.1"}
-            body = {"messages": [{"role": "user", "content": "Hello"}], "model": "m"}
-            async with session.post(
-                "/v1/chat/completions", json=body, headers={**sdk, **headers}
-            ) as answer:
+    async with wrapped() as (session, engine):
+        session.headers.clear()
+        sdk = {"Accept": "application/json", "User-Agent": "OpenAI/Python 2.8.1"}
+        body = {"messages": [{"role": "user", "content": "Hello"}], "model": "m"}
+        async with session.post(
+            "/v1/chat/completions", json=body, headers={**sdk, **headers}
+        ) as answer:
+            assert answer.status == 200
+        [seen] = engine.seen
+        assert {"authorization", "x-api-key"}.isdisjoint(map(str.lower, seen["headers"]))
+        assert KEY not in str(seen["headers"])
+
+
+async def test_there_are_no_documentation_pages() -> None:
+    async with wrapped() as (session, _):
+        for path in ("/docs", "/redoc", "/openapi.json"):
+            async with session.get(path) as answer:
+                assert answer.status == 404
+                assert (await answer.json())["error"]["code"] == "not_found"
+
+
+async def test_bytes_pass_unchanged_both_ways_and_the_key_does_not() -> None:
+    async with wrapped() as (session, engine):
+        # not as any encoder would write it: it must arrive like this
+        odd = b'{ "messages" :[],\n\t"stream":false, "x": "\\u00e9\xc3\xa9" }'
+        large = odd[:-1] + b',"pad":"' + b"x" * 700_000 + b'"}'
+        for body in (odd, large):
+            async with session.post("/v1/chat/completions?a=1", data=body) as answer:
                 assert answer.status == 200
-            [seen] = engine.seen
-            assert {"authorization", "x-api-key"}.isdisjoint(map(str.lower, seen["headers"]))
+                assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+                assert (await answer.json())["choices"][0]["finish_reason"] == "stop"
+            seen = engine.seen[-1]
+            assert hashlib.sha256(seen["raw"]).digest() == hashlib.sha256(body).digest()
             assert KEY not in str(seen["headers"])
 
-    run(journey())
+
+async def test_a_stream_passes_in_the_blocks_it_comes_in() -> None:
+    async with wrapped(Script(gap=0.05)) as (session, engine):
+        body = b'{"stream": true, "messages": []}'
+        async with session.post("/v1/chat/completions", data=body) as answer:
+            blocks = [block async for block in answer.content.iter_any()]
+    # the first may come together with the headers; an event each after that
+    assert len(blocks) >= 5
+    assert b"".join(blocks) == b"".join(engine._events({}, "ok"))
 
 
-def test_there_are_no_documentation_pages() -> None:
-    async def journey() -> None:
-        async with wrapped() as (session, _):
-            for path in ("/docs", "/redoc", "/openapi.json"):
-                async with session.get(path) as answer:
-                    assert answer.status == 404
-                    assert (await answer.json())["error"]["code"] == "not_found"
-
-    run(journey())
+async def test_a_broken_stream_never_looks_complete() -> None:
+    async with wrapped(Script(plan=["cut"])) as (session, _):
+        body = b'{"stream": true, "messages": []}'
+        async with session.post("/v1/chat/completions", data=body) as answer:
+            assert answer.status == 200
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await answer.read()
 
 
-def test_bytes_pass_unchanged_both_ways_and_the_key_does_not() -> None:
-    async def journey() -> None:
-        async with wrapped() as (session, engine):
-            # not as any encoder would write it: it must arrive like this
-            odd = b'{ "messages" :[],\n\t"stream":false, "x": "\\u00e9\xc3\xa9" }'
-            large = odd[:-1] + b',"pad":"' + b"x" * 700_000 + b'"}'
-            for body in (odd, large):
-                async with session.post("/v1/chat/completions?a=1", data=body) as answer:
-                    assert answer.status == 200
-                    assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
-                    assert (await answer.json())["choices"][0]["finish_reason"] == "stop"
-                seen = engine.seen[-1]
-                assert hashlib.sha256(seen["raw"]).digest() == hashlib.sha256(body).digest()
-                assert KEY not in str(seen["headers"])
-
-    run(journey())
+async def test_errors_of_the_engine_pass_as_they_are() -> None:
+    async with wrapped(Script(plan=["status:400", "status:500"])) as (session, _):
+        for status in (400, 500):
+            async with session.post("/v1/chat/completions", data=b"{}") as answer:
+                assert answer.status == status
+                assert (await answer.json())["error"]["message"] == f"scripted {status}"
+        async with session.get("/v1/models") as answer:
+            assert await answer.json() == {"object": "list", "data": [{"id": "scripted"}]}
+        for path in ("/v1/models", "/metrics"):
+            async with session.post(path) as answer:
+                assert answer.status == 405
+                assert (await answer.json())["error"]["code"] == "method_not_allowed"
 
 
-def test_a_stream_passes_in_the_blocks_it_comes_in() -> None:
-    async def journey() -> None:
-        async with wrapped(Script(gap=0.05)) as (session, engine):
+async def test_who_asks_whether_to_send_the_body_asks_us() -> None:
+    async with wrapped() as (session, engine):
+        asking = session.post("/v1/chat/completions", data=b"{}", expect100=True)
+        async with asking as answer:
+            assert answer.status == 200
+        assert "Expect" not in engine.seen[-1]["headers"]
+
+
+async def test_a_client_that_leaves_frees_the_engine() -> None:
+    async with wrapped() as (session, engine):
+        for script in (Script(plan=["hang"]), Script(gap=30)):
+            engine.script = script
             body = b'{"stream": true, "messages": []}'
-            async with session.post("/v1/chat/completions", data=body) as answer:
-                blocks = [block async for block in answer.content.iter_any()]
-        # the first may come together with the headers; an event each after that
-        assert len(blocks) >= 5
-        assert b"".join(blocks) == b"".join(engine._events({}, "ok"))
-
-    run(journey())
-
-
-def test_a_broken_stream_never_looks_complete() -> None:
-    async def journey() -> None:
-        async with wrapped(Script(plan=["cut"])) as (session, _):
-            body = b'{"stream": true, "messages": []}'
-            async with session.post("/v1/chat/completions", data=body) as answer:
-                assert answer.status == 200
-                with pytest.raises(aiohttp.ClientPayloadError):
-                    await answer.read()
-
-    run(journey())
-
-
-def test_errors_of_the_engine_pass_as_they_are() -> None:
-    async def journey() -> None:
-        async with wrapped(Script(plan=["status:400", "status:500"])) as (session, _):
-            for status in (400, 500):
-                async with session.post("/v1/chat/completions", data=b"{}") as answer:
-                    assert answer.status == status
-                    assert (await answer.json())["error"]["message"] == f"scripted {status}"
-            async with session.get("/v1/models") as answer:
-                assert await answer.json() == {"object": "list", "data": [{"id": "scripted"}]}
-            for path in ("/v1/models", "/metrics"):
-                async with session.post(path) as answer:
-                    assert answer.status == 405
-                    assert (await answer.json())["error"]["code"] == "method_not_allowed"
-
-    run(journey())
-
-
-def test_who_asks_whether_to_send_the_body_asks_us() -> None:
-    async def journey() -> None:
-        async with wrapped() as (session, engine):
-            asking = session.post("/v1/chat/completions", data=b"{}", expect100=True)
-            async with asking as answer:
-                assert answer.status == 200
-            assert "Expect" not in engine.seen[-1]["headers"]
-
-    run(journey())
-
-
-def test_a_client_that_leaves_frees_the_engine() -> None:
-    async def journey() -> None:
-        async with wrapped() as (session, engine):
-            for script in (Script(plan=["hang"]), Script(gap=30)):
-                engine.script = script
-                body = b'{"stream": true, "messages": []}'
-                asking = asyncio.ensure_future(read(session, body))
-                while not engine.active:
-                    await asyncio.sleep(0.01)
-                async with session.get("/status") as answer:
-                    assert (await answer.json())["in_flight"] == 1
-                asking.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await asking
-                while engine.active or await in_flight(session):
-                    await asyncio.sleep(0.01)
-
-    run(journey())
+            asking = asyncio.ensure_future(read(session, body))
+            while not engine.active:
+                await asyncio.sleep(0.01)
+            async with session.get("/status") as answer:
+                assert (await answer.json())["in_flight"] == 1
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            while engine.active or await in_flight(session):
+                await asyncio.sleep(0.01)
 
 
 async def read(session: aiohttp.ClientSession, body: bytes) -> bytes:
@@ -245,202 +214,169 @@ async def in_flight(session: aiohttp.ClientSession) -> int:
         return int((await answer.json())["in_flight"])
 
 
-def test_what_is_too_large_is_refused_with_and_without_a_length() -> None:
+async def test_what_is_too_large_is_refused_with_and_without_a_length() -> None:
     async def parts() -> AsyncIterator[bytes]:
         for _ in range(4):
             yield b"x" * 1000
 
-    async def journey() -> None:
-        async with wrapped(body_limit=3000) as (session, engine):
-            for data in (b"x" * 3001, parts()):
-                async with session.post("/v1/chat/completions", data=data) as answer:
-                    assert answer.status == 413
-                    assert "larger than 3000 bytes" in await answer.text()
-            assert engine.seen == []
-
-    run(journey())
+    async with wrapped(body_limit=3000) as (session, engine):
+        for data in (b"x" * 3001, parts()):
+            async with session.post("/v1/chat/completions", data=data) as answer:
+                assert answer.status == 413
+                assert "larger than 3000 bytes" in await answer.text()
+        assert engine.seen == []
 
 
-def test_a_request_that_stops_halfway_does_no_harm() -> None:
-    async def journey() -> None:
-        async with wrapped() as (session, engine):
-            connector = session.connector
-            assert isinstance(connector, aiohttp.UnixConnector)
-            with socket.socket(socket.AF_UNIX) as half:
-                half.connect(os.fspath(connector.path))
-                head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: w\r\nX-API-Key: {KEY}\r\n"
-                half.sendall(f"{head}Content-Length: 100\r\n\r\nabc".encode())
-                await asyncio.sleep(0.05)
-            assert await in_flight(session) == 0
-            assert engine.seen == []
-            assert await read(session, b'{"messages": []}')
-
-    run(journey())
+async def test_a_request_that_stops_halfway_does_no_harm() -> None:
+    async with wrapped() as (session, engine):
+        connector = session.connector
+        assert isinstance(connector, aiohttp.UnixConnector)
+        with socket.socket(socket.AF_UNIX) as half:
+            half.connect(os.fspath(connector.path))
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: w\r\nX-API-Key: {KEY}\r\n"
+            half.sendall(f"{head}Content-Length: 100\r\n\r\nabc".encode())
+            await asyncio.sleep(0.05)
+        assert await in_flight(session) == 0
+        assert engine.seen == []
+        assert await read(session, b'{"messages": []}')
 
 
-def test_answers_tell_latency_and_memory() -> None:
-    async def journey() -> None:
-        async with wrapped(Script(first=0.05), peaks=Peaks(3 * 2**19)) as (session, _):
-            async with session.post("/v1/chat/completions", data=b'{"messages": []}') as answer:
-                whole = await answer.json()
-                text = await answer.text()
-            assert answer.headers["X-Peak-Memory-Mb"] == "1.5"
-            metrics = whole.pop("metrics")
-            assert metrics["peak_memory_mb"] == 1.5
-            assert 0 < metrics["ttfb_ms"] <= metrics["latency_ms"] < 30_000
-            assert float(answer.headers["X-Latency-Ms"]) >= metrics["latency_ms"]
-            assert list(json.loads(text))[-1] == "metrics"
-            assert whole["usage"]["total_tokens"] == 11
-            async with session.get("/v1/models") as answer:
-                assert "metrics" not in await answer.json()
-
-    run(journey())
+async def test_answers_tell_latency_and_memory() -> None:
+    async with wrapped(Script(first=0.05), peaks=Peaks(3 * 2**19)) as (session, _):
+        async with session.post("/v1/chat/completions", data=b'{"messages": []}') as answer:
+            whole = await answer.json()
+            text = await answer.text()
+        assert answer.headers["X-Peak-Memory-Mb"] == "1.5"
+        metrics = whole.pop("metrics")
+        assert metrics["peak_memory_mb"] == 1.5
+        assert 0 < metrics["ttfb_ms"] <= metrics["latency_ms"] < 30_000
+        assert float(answer.headers["X-Latency-Ms"]) >= metrics["latency_ms"]
+        assert list(json.loads(text))[-1] == "metrics"
+        assert whole["usage"]["total_tokens"] == 11
+        async with session.get("/v1/models") as answer:
+            assert "metrics" not in await answer.json()
 
 
-def test_memory_is_not_reported_where_it_is_not_known() -> None:
-    async def journey() -> None:
-        async with (
-            wrapped() as (session, _),
-            session.post("/v1/chat/completions", data=b"{}") as answer,
-        ):
-            assert "X-Peak-Memory-Mb" not in answer.headers
-            assert (await answer.json())["metrics"]["peak_memory_mb"] is None
-
-    run(journey())
+async def test_memory_is_not_reported_where_it_is_not_known() -> None:
+    async with (
+        wrapped() as (session, _),
+        session.post("/v1/chat/completions", data=b"{}") as answer,
+    ):
+        assert "X-Peak-Memory-Mb" not in answer.headers
+        assert (await answer.json())["metrics"]["peak_memory_mb"] is None
 
 
-def test_errors_of_the_engine_hold_no_secrets_and_answers_pass_as_they_are() -> None:
-    async def journey() -> None:
-        plan = ["status:400", "ok"]
-        async with wrapped(Script(plan=plan), hidden=["scripted 400", "scripted"]) as (session, _):
-            async with session.post("/v1/chat/completions", data=b"{}") as answer:
-                assert answer.status == 400
-                assert int(answer.headers["Content-Length"]) == len(await answer.read())
-                assert (await answer.json())["error"]["message"] == "***"
-            async with session.get("/v1/models") as answer:
-                assert (await answer.json())["data"] == [{"id": "scripted"}]
-
-    run(journey())
+async def test_errors_of_the_engine_hold_no_secrets_and_answers_pass_as_they_are() -> None:
+    plan = ["status:400", "ok"]
+    async with wrapped(Script(plan=plan), hidden=["scripted 400", "scripted"]) as (session, _):
+        async with session.post("/v1/chat/completions", data=b"{}") as answer:
+            assert answer.status == 400
+            assert int(answer.headers["Content-Length"]) == len(await answer.read())
+            assert (await answer.json())["error"]["message"] == "***"
+        async with session.get("/v1/models") as answer:
+            assert (await answer.json())["data"] == [{"id": "scripted"}]
 
 
 @pytest.mark.parametrize(("gpus", "reported"), [(5 * 2**30, 5120.0), (None, None)])
-def test_of_a_model_on_gpus_their_memory_is_reported(
+async def test_of_a_model_on_gpus_their_memory_is_reported(
     gpus: int | None, reported: float | None
 ) -> None:
-    async def journey() -> None:
-        peaks = Peaks(2**20, on_gpus=True, gpus=gpus)
-        async with (
-            wrapped(peaks=peaks) as (session, _),
-            session.post("/v1/chat/completions", data=b"{}") as answer,
-        ):
-            metrics = (await answer.json())["metrics"]
-            assert (metrics["peak_memory_mb"], metrics["peak_gpu_memory_mb"]) == (1.0, reported)
-            header = answer.headers.get("X-Peak-Memory-Mb")
-            assert header == (None if reported is None else f"{reported:.1f}")
-
-    run(journey())
+    peaks = Peaks(2**20, on_gpus=True, gpus=gpus)
+    async with (
+        wrapped(peaks=peaks) as (session, _),
+        session.post("/v1/chat/completions", data=b"{}") as answer,
+    ):
+        metrics = (await answer.json())["metrics"]
+        assert (metrics["peak_memory_mb"], metrics["peak_gpu_memory_mb"]) == (1.0, reported)
+        header = answer.headers.get("X-Peak-Memory-Mb")
+        assert header == (None if reported is None else f"{reported:.1f}")
 
 
 @pytest.mark.parametrize("block", [0, 1, 7, 100_000])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_a_stream_ends_with_metrics_where_that_is_asked_for(block: int, newline: str) -> None:
-    async def journey() -> None:
-        async with wrapped(Script(block=block, newline=newline)) as (session, engine):
-            body = b'{"stream": true, "messages": []}'
-            plain = b"".join(engine._events({}, "ok"))
-            async with session.post("/v1/chat/completions", data=body) as answer:
-                assert await answer.read() == plain
-                assert float(answer.headers["X-Latency-Ms"]) > 0
-            headers = {"X-Metrics": "1"}
-            async with session.post("/v1/chat/completions", data=body, headers=headers) as answer:
-                got = await answer.read()
-            last = f"data: [DONE]{newline}{newline}".encode()
-            events = plain.removesuffix(last)
-            assert got.startswith(events)
-            assert got.endswith(last)
-            added = json.loads(got[len(events) : -len(last)].removeprefix(b"data: "))
-            assert added["choices"] == []
-            assert set(added["metrics"]) == {"latency_ms", "ttfb_ms", "peak_memory_mb"}
-            assert "X-Metrics" not in engine.seen[-1]["headers"]
-
-    run(journey())
+async def test_a_stream_ends_with_metrics_where_that_is_asked_for(block: int, newline: str) -> None:
+    async with wrapped(Script(block=block, newline=newline)) as (session, engine):
+        body = b'{"stream": true, "messages": []}'
+        plain = b"".join(engine._events({}, "ok"))
+        async with session.post("/v1/chat/completions", data=body) as answer:
+            assert await answer.read() == plain
+            assert float(answer.headers["X-Latency-Ms"]) > 0
+        headers = {"X-Metrics": "1"}
+        async with session.post("/v1/chat/completions", data=body, headers=headers) as answer:
+            got = await answer.read()
+        last = f"data: [DONE]{newline}{newline}".encode()
+        events = plain.removesuffix(last)
+        assert got.startswith(events)
+        assert got.endswith(last)
+        added = json.loads(got[len(events) : -len(last)].removeprefix(b"data: "))
+        assert added["choices"] == []
+        assert set(added["metrics"]) == {"latency_ms", "ttfb_ms", "peak_memory_mb"}
+        assert "X-Metrics" not in engine.seen[-1]["headers"]
 
 
-def test_what_the_rules_of_the_model_refuse_never_reaches_the_engine() -> None:
-    async def journey() -> None:
-        rules = Bodies({"seed": 1}, checked=True, media_root=None)
-        async with wrapped(bodies=rules) as (session, engine):
-            part = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
-            asked = {"messages": [{"role": "user", "content": [part]}]}
-            async with session.post("/v1/chat/completions", json=asked) as answer:
-                assert answer.status == 400
-                assert (await answer.json())["error"]["code"] == "media_not_allowed"
-            assert engine.seen == []
-            async with session.post("/v1/chat/completions", json={"messages": []}) as answer:
-                assert answer.status == 200
-            assert json.loads(engine.seen[0]["raw"]) == {"seed": 1, "messages": []}
-
-    run(journey())
+async def test_what_the_rules_of_the_model_refuse_never_reaches_the_engine() -> None:
+    rules = Bodies({"seed": 1}, checked=True, media_root=None)
+    async with wrapped(bodies=rules) as (session, engine):
+        part = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
+        asked = {"messages": [{"role": "user", "content": [part]}]}
+        async with session.post("/v1/chat/completions", json=asked) as answer:
+            assert answer.status == 400
+            assert (await answer.json())["error"]["code"] == "media_not_allowed"
+        assert engine.seen == []
+        async with session.post("/v1/chat/completions", json={"messages": []}) as answer:
+            assert answer.status == 200
+        assert json.loads(engine.seen[0]["raw"]) == {"seed": 1, "messages": []}
 
 
-def test_metrics_are_prometheus_text_with_the_engines_own_behind() -> None:
-    async def journey() -> None:
-        async with wrapped(Script(plan=["ok", "ok", "status:400"])) as (session, _):
-            for _ in range(3):
-                await read(session, b'{"messages": []}')
-            async with session.get("/metrics") as answer:
-                assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-                lines = (await answer.text()).splitlines()
-            assert lines[-1] == "scripted_requests_total 1"
-            for line in (
-                'hpcbench_wrapper_state{state="ready"} 1.0',
-                'hpcbench_wrapper_state{state="failed"} 0.0',
-                'hpcbench_wrapper_requests_total{code="200"} 2.0',
-                'hpcbench_wrapper_requests_total{code="400"} 1.0',
-                "hpcbench_wrapper_requests_in_flight 0.0",
-                "hpcbench_wrapper_request_bytes_total 48.0",
-                'hpcbench_wrapper_first_byte_seconds_bucket{le="300"} 3.0',
-                'hpcbench_wrapper_first_byte_seconds_bucket{le="+Inf"} 3.0',
-                "hpcbench_wrapper_first_byte_seconds_count 3.0",
-            ):
-                assert line in lines
-            named = [line.split("{")[0].split(" ")[0] for line in lines if line[0] != "#"]
-            typed = {line.split()[2] for line in lines if line.startswith("# TYPE")}
-            own = {name for name in named if name.startswith("hpcbench_wrapper_")}
-            assert {re.sub("_(bucket|sum|count)$", "", name) for name in own} == typed
-
-    run(journey())
+async def test_metrics_are_prometheus_text_with_the_engines_own_behind() -> None:
+    async with wrapped(Script(plan=["ok", "ok", "status:400"])) as (session, _):
+        for _ in range(3):
+            await read(session, b'{"messages": []}')
+        async with session.get("/metrics") as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            lines = (await answer.text()).splitlines()
+        assert lines[-1] == "scripted_requests_total 1"
+        for line in (
+            'hpcbench_wrapper_state{state="ready"} 1.0',
+            'hpcbench_wrapper_state{state="failed"} 0.0',
+            'hpcbench_wrapper_requests_total{code="200"} 2.0',
+            'hpcbench_wrapper_requests_total{code="400"} 1.0',
+            "hpcbench_wrapper_requests_in_flight 0.0",
+            "hpcbench_wrapper_request_bytes_total 48.0",
+            'hpcbench_wrapper_first_byte_seconds_bucket{le="300"} 3.0',
+            'hpcbench_wrapper_first_byte_seconds_bucket{le="+Inf"} 3.0',
+            "hpcbench_wrapper_first_byte_seconds_count 3.0",
+        ):
+            assert line in lines
+        named = [line.split("{")[0].split(" ")[0] for line in lines if line[0] != "#"]
+        typed = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+        own = {name for name in named if name.startswith("hpcbench_wrapper_")}
+        assert {re.sub("_(bucket|sum|count)$", "", name) for name in own} == typed
 
 
-def test_mistakes_of_the_control_plane_have_openais_form_too() -> None:
-    async def journey() -> None:
-        async with wrapped() as (session, _):
-            for method, path, data, status, code in (
-                ("POST", "/v1/model/load", b'{"engine": 1}', 422, "bad_request"),
-                ("POST", "/v1/model/load", b"not json", 422, "bad_request"),
-                ("POST", "/v1/model/unload", b'{"drain_seconds": -1}', 422, "bad_request"),
-                ("GET", "/v1/model/load", b"", 405, "method_not_allowed"),
-                ("POST", "/v1/completions", b"{}", 404, "not_found"),
-            ):
-                headers = {"Content-Type": "application/json"}
-                async with session.request(method, path, data=data, headers=headers) as answer:
-                    error = (await answer.json())["error"]
-                assert (answer.status, error["code"]) == (status, code)
-                assert error["type"] == "invalid_request_error"
-                assert error["message"]
-
-    run(journey())
+async def test_mistakes_of_the_control_plane_have_openais_form_too() -> None:
+    async with wrapped() as (session, _):
+        for method, path, data, status, code in (
+            ("POST", "/v1/model/load", b'{"engine": 1}', 422, "bad_request"),
+            ("POST", "/v1/model/load", b"not json", 422, "bad_request"),
+            ("POST", "/v1/model/unload", b'{"drain_seconds": -1}', 422, "bad_request"),
+            ("GET", "/v1/model/load", b"", 405, "method_not_allowed"),
+            ("POST", "/v1/completions", b"{}", 404, "not_found"),
+        ):
+            headers = {"Content-Type": "application/json"}
+            async with session.request(method, path, data=data, headers=headers) as answer:
+                error = (await answer.json())["error"]
+            assert (answer.status, error["code"]) == (status, code)
+            assert error["type"] == "invalid_request_error"
+            assert error["message"]
 
 
-def test_a_control_request_that_is_too_large_is_refused() -> None:
-    async def journey() -> None:
-        async with wrapped(body_limit=100) as (session, _):
-            for path in ("/v1/model/load", "/v1/model/unload"):
-                async with session.post(path, data=b" " * 101) as answer:
-                    assert answer.status == 413
-                    assert (await answer.json())["error"]["code"] == "too_large"
-
-    run(journey())
+async def test_a_control_request_that_is_too_large_is_refused() -> None:
+    async with wrapped(body_limit=100) as (session, _):
+        for path in ("/v1/model/load", "/v1/model/unload"):
+            async with session.post(path, data=b" " * 101) as answer:
+                assert answer.status == 413
+                assert (await answer.json())["error"]["code"] == "too_large"
 
 
 def control(path: str, supervisor: Supervisor, *coming: Any) -> list[Any]:
@@ -616,10 +552,7 @@ class Breaking(CutAnswer):
 
 
 def exchanged(
-    session: Any,
-    leaves_after: float | None = None,
-    bodies: Bodies = PLAIN,
-    peak: int | None = None,
+    session: Any, leaves_after: float | None = None, bodies: Bodies = PLAIN, peak: int | None = None
 ) -> tuple[list[Any], Supervisor, BaseException | None]:
     """Bytes, counts and errors of the data plane with such an engine, and a client that may leave."""
     sent: list[Any] = []

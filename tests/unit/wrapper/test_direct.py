@@ -100,47 +100,40 @@ async def both(door: Door, *asked: Any) -> list[list[Response]]:
     return found
 
 
-def test_the_engine_gets_the_same_request_without_the_key_and_answers_are_the_same() -> None:
-    async def journey() -> None:
-        rules = Bodies({"skip_special_tokens": False}, checked=False, media_root=None)
-        async with door(bodies=rules) as here:
-            (one,), (other,) = await both(here, request())
-            assert (one.text, one.outcome) == (other.text, other.outcome) == (TEXT, "ok")
-            assert (one.usage, one.times.tokens) == (other.usage, other.times.tokens)
-            first, second = here.engine.seen
-            assert first["raw"] == second["raw"]
-            assert json.loads(first["raw"])["skip_special_tokens"] is False
-            for headers in (first["headers"], second["headers"]):
-                assert KEY not in str(headers)
-            assert first["headers"] == {
-                name: value for name, value in second["headers"].items() if name in first["headers"]
-            }
-
-    run(journey())
+async def test_the_engine_gets_the_same_request_without_the_key_and_answers_are_the_same() -> None:
+    rules = Bodies({"skip_special_tokens": False}, checked=False, media_root=None)
+    async with door(bodies=rules) as here:
+        (one,), (other,) = await both(here, request())
+        assert (one.text, one.outcome) == (other.text, other.outcome) == (TEXT, "ok")
+        assert (one.usage, one.times.tokens) == (other.usage, other.times.tokens)
+        first, second = here.engine.seen
+        assert first["raw"] == second["raw"]
+        assert json.loads(first["raw"])["skip_special_tokens"] is False
+        for headers in (first["headers"], second["headers"]):
+            assert KEY not in str(headers)
+        assert first["headers"] == {
+            name: value for name, value in second["headers"].items() if name in first["headers"]
+        }
 
 
-def test_the_wrapper_counts_what_it_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_wrapper_counts_what_it_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "REPORT_SECONDS", 0.02)
-
-    async def journey() -> None:
-        async with door(Script(plan=["ok", "status:400"], gap=0.05)) as here:
-            meter = here.supervisor.meter
-            async with here.client() as client:
-                assert await client.take("direct") == "direct"
-                asking = asyncio.ensure_future(client.ask(request()))
-                while not meter.at_engine:
-                    await asyncio.sleep(0.005)
-                assert here.supervisor.status()["in_flight"] == 1
-                await asking
-                await client.ask(request("s2"))
-                while meter.at_engine or meter.served < 2:
-                    await asyncio.sleep(0.005)
-            assert meter.codes == {200: 1, 400: 1}
-            assert meter.bytes_in == sum(len(one["raw"]) for one in here.engine.seen)
-            assert meter.bytes_out > len(TEXT)
-            assert "hpcbench_wrapper_first_byte_seconds_count 2.0" in _metrics(meter)
-
-    run(journey())
+    async with door(Script(plan=["ok", "status:400"], gap=0.05)) as here:
+        meter = here.supervisor.meter
+        async with here.client() as client:
+            assert await client.take("direct") == "direct"
+            asking = asyncio.ensure_future(client.ask(request()))
+            while not meter.at_engine:
+                await asyncio.sleep(0.005)
+            assert here.supervisor.status()["in_flight"] == 1
+            await asking
+            await client.ask(request("s2"))
+            while meter.at_engine or meter.served < 2:
+                await asyncio.sleep(0.005)
+        assert meter.codes == {200: 1, 400: 1}
+        assert meter.bytes_in == sum(len(one["raw"]) for one in here.engine.seen)
+        assert meter.bytes_out > len(TEXT)
+        assert "hpcbench_wrapper_first_byte_seconds_count 2.0" in _metrics(meter)
 
 
 def _metrics(meter: Any) -> str:
@@ -149,64 +142,55 @@ def _metrics(meter: Any) -> str:
     return generate_latest(meter).decode()
 
 
-def test_errors_are_masked_and_what_the_rules_refuse_is_refused_in_the_wrappers_words() -> None:
-    async def journey() -> None:
-        rules = Bodies({}, checked=True, media_root=None)
-        script = Script(plan=["status:400"] * 2)
-        async with door(script, rules, 2**12, hidden=["scripted 400"]) as here:
-            page = here.folder / "page.png"
-            page.write_bytes(b"pixels")
-            far = request("far", page)
-            long = request("long", stop=["x" * 2**13])
-            one, other = await both(here, request(), long)
-            for a, b in zip(one, other, strict=True):
-                assert (a.outcome, a.error, a.tries) == (b.outcome, b.error, b.tries)
-            assert [a.error for a in one] == ["***", "the request is larger than 4096 bytes"]
-            async with here.client(files_under=here.folder) as client:
-                await client.take("direct")
-                refused = await client.ask(far)
-                assert refused.outcome == "invalid"
-                assert "the model was loaded without one" in (refused.error or "")
-            assert len(here.engine.seen) == 2
-
-    run(journey())
+async def test_errors_are_masked_and_refusals_by_the_rules_are_in_the_wrappers_words() -> None:
+    rules = Bodies({}, checked=True, media_root=None)
+    script = Script(plan=["status:400"] * 2)
+    async with door(script, rules, 2**12, hidden=["scripted 400"]) as here:
+        page = here.folder / "page.png"
+        page.write_bytes(b"pixels")
+        far = request("far", page)
+        long = request("long", stop=["x" * 2**13])
+        one, other = await both(here, request(), long)
+        for a, b in zip(one, other, strict=True):
+            assert (a.outcome, a.error, a.tries) == (b.outcome, b.error, b.tries)
+        assert [a.error for a in one] == ["***", "the request is larger than 4096 bytes"]
+        async with here.client(files_under=here.folder) as client:
+            await client.take("direct")
+            refused = await client.ask(far)
+            assert refused.outcome == "invalid"
+            assert "the model was loaded without one" in (refused.error or "")
+        assert len(here.engine.seen) == 2
 
 
-def test_only_a_client_with_the_key_on_the_unix_socket_learns_the_socket() -> None:
-    async def journey() -> None:
-        async with door() as here:
-            local = aiohttp.UnixConnector(str(here.folder / "w"))
-            async with aiohttp.ClientSession("http://w", connector=local) as session:
-                for key, status in ((KEY, 200), (KEY[:-1], 401)):
-                    headers = {"X-API-Key": key}
-                    async with session.post(
-                        "/v1/direct", headers=headers, json={"client": "c"}
-                    ) as answer:
-                        assert answer.status == status
-                        assert ("socket" in await answer.json()) is (status == 200)
-            async with (
-                aiohttp.ClientSession(
-                    f"http://127.0.0.1:{here.port}", headers={"X-API-Key": KEY}
-                ) as far,
-                far.post("/v1/direct", json={"client": "c"}) as answer,
-            ):
-                assert answer.status == 404
-
-    run(journey())
+async def test_only_a_client_with_the_key_on_the_unix_socket_learns_the_socket() -> None:
+    async with door() as here:
+        local = aiohttp.UnixConnector(str(here.folder / "w"))
+        async with aiohttp.ClientSession("http://w", connector=local) as session:
+            for key, status in ((KEY, 200), (KEY[:-1], 401)):
+                headers = {"X-API-Key": key}
+                async with session.post(
+                    "/v1/direct", headers=headers, json={"client": "c"}
+                ) as answer:
+                    assert answer.status == status
+                    assert ("socket" in await answer.json()) is (status == 200)
+        async with (
+            aiohttp.ClientSession(
+                f"http://127.0.0.1:{here.port}", headers={"X-API-Key": KEY}
+            ) as far,
+            far.post("/v1/direct", json={"client": "c"}) as answer,
+        ):
+            assert answer.status == 404
 
 
-def test_where_the_socket_is_not_here_requests_are_proxied() -> None:
-    async def journey() -> None:
-        async with door() as here:
-            route = here.supervisor.route
-            assert route is not None
-            object.__setattr__(route, "socket", here.folder / "elsewhere")
-            for options in ({}, {"rules": None}):
-                async with here.client(**options) as client:
-                    assert await client.take("direct") == "proxied"
-                    assert (await client.ask(request())).text == TEXT
-
-    run(journey())
+async def test_where_the_socket_is_not_here_requests_are_proxied() -> None:
+    async with door() as here:
+        route = here.supervisor.route
+        assert route is not None
+        object.__setattr__(route, "socket", here.folder / "elsewhere")
+        for options in ({}, {"rules": None}):
+            async with here.client(**options) as client:
+                assert await client.take("direct") == "proxied"
+                assert (await client.ask(request())).text == TEXT
 
 
 def test_an_engine_is_silent_while_all_its_clients_say_so_and_no_longer_than_they_are_heard(
@@ -282,48 +266,39 @@ FAULTS: dict[str, tuple[dict[str, Any], tuple[Any, ...], str]] = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_comes_to_the_same_by_both_routes(wrapper: Wrapper, fault: str) -> None:
+async def test_a_fault_comes_to_the_same_by_both_routes(wrapper: Wrapper, fault: str) -> None:
     body, works, said = FAULTS[fault]
 
-    async def journey() -> list[Any]:
-        async def work(client: Client, control: Control) -> Any:
-            return [await each(client, control) for each in works]
+    async def work(client: Client, control: Control) -> Any:
+        return [await each(client, control) for each in works]
 
-        return [await fate(wrapper, way, body, work) for way in WAYS]
-
-    direct, proxied = run(journey())
+    direct, proxied = [await fate(wrapper, way, body, work) for way in WAYS]
     assert said in str(direct)
     assert re.sub(r"\d+ s;", "N s;", str(direct)) == re.sub(r"\d+ s;", "N s;", str(proxied))
 
 
 @pytest.mark.long
-def test_a_slow_stream_by_the_direct_route_is_no_stall(wrapper: Wrapper) -> None:
-    async def journey() -> None:
-        body = {"options": {"gap": 0.5}, "stall_timeout": 1.2}
-        got, reported = await fate(wrapper, "direct", body, one)
-        assert (got, reported) == (("ok", None, 1, TEXT), ("ready", None, None, None))
-
-    run(journey())
+async def test_a_slow_stream_by_the_direct_route_is_no_stall(wrapper: Wrapper) -> None:
+    body = {"options": {"gap": 0.5}, "stall_timeout": 1.2}
+    got, reported = await fate(wrapper, "direct", body, one)
+    assert (got, reported) == (("ok", None, 1, TEXT), ("ready", None, None, None))
 
 
 @pytest.mark.long
-def test_draining_lets_direct_requests_end_and_takes_no_more(wrapper: Wrapper) -> None:
-    async def journey() -> None:
-        async with wrapper.control() as control, wrapper.client() as client:
-            await control.loaded(wrapper.body(gap=0.3))
+async def test_draining_lets_direct_requests_end_and_takes_no_more(wrapper: Wrapper) -> None:
+    async with wrapper.control() as control, wrapper.client() as client:
+        await control.loaded(wrapper.body(gap=0.3))
+        await client.take("direct")
+        asking = asyncio.ensure_future(client.ask(request()))
+        await asyncio.sleep(0.1)
+        unloading = asyncio.ensure_future(client.unload(drain_seconds=30))
+        await control.until("draining")
+        with pytest.raises(EngineGone, match=r"no model is ready \(draining\)"):
+            await client.ask(request("late"))
+        assert (await asking).text == TEXT
+        await unloading
+        with pytest.raises(EngineGone, match="no model is ready"):
             await client.take("direct")
-            asking = asyncio.ensure_future(client.ask(request()))
-            await asyncio.sleep(0.1)
-            unloading = asyncio.ensure_future(client.unload(drain_seconds=30))
-            await control.until("draining")
-            with pytest.raises(EngineGone, match=r"no model is ready \(draining\)"):
-                await client.ask(request("late"))
-            assert (await asking).text == TEXT
-            await unloading
-            with pytest.raises(EngineGone, match="no model is ready"):
-                await client.take("direct")
-
-    run(journey())
 
 
 @pytest.mark.long

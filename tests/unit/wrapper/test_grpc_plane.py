@@ -128,216 +128,174 @@ async def over_http(engine: Path, body: dict[str, Any]) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def test_a_server_and_its_model_say_what_they_are() -> None:
-    async def journey() -> None:
-        async with plane() as one, one.triton() as client:
-            assert await client.is_server_live(headers=HEADERS)
-            assert await client.is_server_ready(headers=HEADERS)
-            assert await client.is_model_ready("tiny", headers=HEADERS)
-            assert not await client.is_model_ready("other", headers=HEADERS)
-            server = await client.get_server_metadata(headers=HEADERS)
-            assert (server.name, list(server.extensions)) == ("hpcbench", ["model_stream_infer"])
-            model = await client.get_model_metadata("tiny", headers=HEADERS)
-            inputs = [(one.name, one.datatype, list(one.shape)) for one in model.inputs]
-            assert inputs == [("request", "BYTES", [1]), ("images", "BYTES", [-1])]
-            with pytest.raises(InferenceServerException, match="NOT_FOUND"):
-                await client.get_model_metadata("other", headers=HEADERS)
-            one.supervisor.route = None
-            assert not await client.is_server_ready(headers=HEADERS)
-            assert not await client.is_model_ready("tiny", headers=HEADERS)
-
-    run(journey())
+async def test_a_server_and_its_model_say_what_they_are() -> None:
+    async with plane() as one, one.triton() as client:
+        assert await client.is_server_live(headers=HEADERS)
+        assert await client.is_server_ready(headers=HEADERS)
+        assert await client.is_model_ready("tiny", headers=HEADERS)
+        assert not await client.is_model_ready("other", headers=HEADERS)
+        server = await client.get_server_metadata(headers=HEADERS)
+        assert (server.name, list(server.extensions)) == ("hpcbench", ["model_stream_infer"])
+        model = await client.get_model_metadata("tiny", headers=HEADERS)
+        inputs = [(one.name, one.datatype, list(one.shape)) for one in model.inputs]
+        assert inputs == [("request", "BYTES", [1]), ("images", "BYTES", [-1])]
+        with pytest.raises(InferenceServerException, match="NOT_FOUND"):
+            await client.get_model_metadata("other", headers=HEADERS)
+        one.supervisor.route = None
+        assert not await client.is_server_ready(headers=HEADERS)
+        assert not await client.is_model_ready("tiny", headers=HEADERS)
 
 
-def test_a_stream_has_the_chunks_of_the_engine_and_the_head_of_its_answer() -> None:
-    async def journey() -> None:
-        async with plane() as one:
-            options = {"include_usage": True, "continuous_usage_stats": True}
-            found = await one.stream(asked(stream_options=options, user="r7"))
-            body = {"stream": True, "stream_options": options}
-            assert chunks(found) == await over_http(one.engine_socket, body)
-            responses = [result.get_response() for result, _ in found]
-            assert {response.id for response in responses} == {"r7"}
-            head = responses[0].parameters
-            assert head["http-status"].int64_param == 200
-            assert float(head["x-latency-ms"].string_param) > 0
-            finals = [one.parameters["triton_final_response"].bool_param for one in responses]
-            assert finals == [False] * (len(finals) - 1) + [True]
-            assert one.supervisor.meter.served == 1
-
-    run(journey())
+async def test_a_stream_has_the_chunks_of_the_engine_and_the_head_of_its_answer() -> None:
+    async with plane() as one:
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        found = await one.stream(asked(stream_options=options, user="r7"))
+        body = {"stream": True, "stream_options": options}
+        assert chunks(found) == await over_http(one.engine_socket, body)
+        responses = [result.get_response() for result, _ in found]
+        assert {response.id for response in responses} == {"r7"}
+        head = responses[0].parameters
+        assert head["http-status"].int64_param == 200
+        assert float(head["x-latency-ms"].string_param) > 0
+        finals = [one.parameters["triton_final_response"].bool_param for one in responses]
+        assert finals == [False] * (len(finals) - 1) + [True]
+        assert one.supervisor.meter.served == 1
 
 
-def test_metrics_come_as_over_http() -> None:
-    async def journey() -> None:
-        async with plane(Script(fast=True)) as one:  # all in one block
-            found = chunks(await one.stream(asked(), headers={**HEADERS, "x-metrics": "1"}))
-            assert found[-1]["choices"] == [] and found[-1]["metrics"]["ttfb_ms"] > 0
-
-    run(journey())
+async def test_metrics_come_as_over_http() -> None:
+    async with plane(Script(fast=True)) as one:  # all in one block
+        found = chunks(await one.stream(asked(), headers={**HEADERS, "x-metrics": "1"}))
+        assert found[-1]["choices"] == [] and found[-1]["metrics"]["ttfb_ms"] > 0
 
 
-def test_an_answer_in_one_piece() -> None:
-    async def journey() -> None:
-        async with plane() as one, one.triton() as client:
-            result = await client.infer(**asked(stream=False), headers=HEADERS)
-            [text] = result.as_numpy("response")
-            answer = json.loads(text)
-            assert answer["choices"][0]["message"]["content"] == "".join(Script().pieces)
-            assert answer["metrics"]["latency_ms"] > 0
-            [piece] = chunks(await one.stream(asked(stream=False)))
-            assert piece["choices"] == answer["choices"]
-
-    run(journey())
+async def test_an_answer_in_one_piece() -> None:
+    async with plane() as one, one.triton() as client:
+        result = await client.infer(**asked(stream=False), headers=HEADERS)
+        [text] = result.as_numpy("response")
+        answer = json.loads(text)
+        assert answer["choices"][0]["message"]["content"] == "".join(Script().pieces)
+        assert answer["metrics"]["latency_ms"] > 0
+        [piece] = chunks(await one.stream(asked(stream=False)))
+        assert piece["choices"] == answer["choices"]
 
 
-def test_images_reach_the_engine_as_over_http() -> None:
-    async def journey() -> None:
-        async with plane() as one:
-            images = (b"\x89PNG\r\n\x1a\n" + os.urandom(1000), b"\xff\xd8\xff" + os.urandom(777))
-            await one.stream(asked(*images))
-            [seen] = one.engine.seen
-            assert image_hashes(seen["raw"]) == [hashlib.sha256(i).hexdigest() for i in images]
-            parts = json.loads(seen["raw"])["messages"][0]["content"]
-            heads = [part["image_url"]["url"].partition(",")[0] for part in parts[:2]]
-            assert heads == ["data:image/png;base64", "data:image/jpeg;base64"]
-
-    run(journey())
+async def test_images_reach_the_engine_as_over_http() -> None:
+    async with plane() as one:
+        images = (b"\x89PNG\r\n\x1a\n" + os.urandom(1000), b"\xff\xd8\xff" + os.urandom(777))
+        await one.stream(asked(*images))
+        [seen] = one.engine.seen
+        assert image_hashes(seen["raw"]) == [hashlib.sha256(i).hexdigest() for i in images]
+        parts = json.loads(seen["raw"])["messages"][0]["content"]
+        heads = [part["image_url"]["url"].partition(",")[0] for part in parts[:2]]
+        assert heads == ["data:image/png;base64", "data:image/jpeg;base64"]
 
 
-def test_an_engine_that_reads_files_gets_each_image_in_one_until_its_answer_ends(
+async def test_an_engine_that_reads_files_gets_each_image_in_one_until_its_answer_ends(
     tmp_path: Path,
 ) -> None:
-    async def journey() -> None:
-        async with plane(Script(gap=0.05), images=tmp_path, limit=2**22) as one:
-            images = (os.urandom(1000), os.urandom(2**20))
-            asking = asyncio.ensure_future(one.stream(asked(*images)))
-            while not (one.engine.events or asking.done()):
+    async with plane(Script(gap=0.05), images=tmp_path, limit=2**22) as one:
+        images = (os.urandom(1000), os.urandom(2**20))
+        asking = asyncio.ensure_future(one.stream(asked(*images)))
+        while not (one.engine.events or asking.done()):
+            await asyncio.sleep(0.005)
+        parts = json.loads(one.engine.seen[0]["raw"])["messages"][0]["content"]
+        files = [Path(part["image_url"]["url"].removeprefix("file://")) for part in parts[:2]]
+        assert [file.read_bytes() for file in files] == list(images)
+        assert {file.parent for file in files} == {tmp_path}
+        await asking
+        assert not any(file.exists() for file in files)
+        # where no file can be written, a data URI goes
+        one.supervisor.route = replace(one.supervisor.route, images=tmp_path / "gone")  # type: ignore[type-var]
+        await one.stream(asked(*images))
+        hashes = [hashlib.sha256(image).hexdigest() for image in images]
+        assert image_hashes(one.engine.seen[1]["raw"]) == hashes
+
+
+async def test_a_file_is_written_again_once_its_image_was_answered(tmp_path: Path) -> None:
+    async with plane(Script(gap=0.02), images=tmp_path) as one:
+        named: list[Path] = []
+        for image in (os.urandom(9000), os.urandom(500), os.urandom(20_000)):
+            asking = asyncio.ensure_future(one.stream(asked(image)))
+            while len(one.engine.seen) == len(named):
                 await asyncio.sleep(0.005)
-            parts = json.loads(one.engine.seen[0]["raw"])["messages"][0]["content"]
-            files = [Path(part["image_url"]["url"].removeprefix("file://")) for part in parts[:2]]
-            assert [file.read_bytes() for file in files] == list(images)
-            assert {file.parent for file in files} == {tmp_path}
+            content = json.loads(one.engine.seen[-1]["raw"])["messages"][0]["content"]
+            named.append(Path(content[0]["image_url"]["url"].removeprefix("file://")))
+            assert named[-1].read_bytes() == image
+            places = {named[-1].stat().st_ino}
             await asking
-            assert not any(file.exists() for file in files)
-            # where no file can be written, a data URI goes
-            one.supervisor.route = replace(one.supervisor.route, images=tmp_path / "gone")  # type: ignore[type-var]
-            await one.stream(asked(*images))
-            hashes = [hashlib.sha256(image).hexdigest() for image in images]
-            assert image_hashes(one.engine.seen[1]["raw"]) == hashes
-
-    run(journey())
-
-
-def test_a_file_is_written_again_once_its_image_was_answered(tmp_path: Path) -> None:
-    async def journey() -> None:
-        async with plane(Script(gap=0.02), images=tmp_path) as one:
-            named: list[Path] = []
-            for image in (os.urandom(9000), os.urandom(500), os.urandom(20_000)):
-                asking = asyncio.ensure_future(one.stream(asked(image)))
-                while len(one.engine.seen) == len(named):
-                    await asyncio.sleep(0.005)
-                content = json.loads(one.engine.seen[-1]["raw"])["messages"][0]["content"]
-                named.append(Path(content[0]["image_url"]["url"].removeprefix("file://")))
-                assert named[-1].read_bytes() == image
-                places = {named[-1].stat().st_ino}
-                await asking
-                # the one file that there is has a name that no engine knew
-                [kept] = tmp_path.iterdir()
-                assert {kept.stat().st_ino} == places and kept not in named
-            assert len(set(named)) == 3
-
-    run(journey())
+            # the one file that there is has a name that no engine knew
+            [kept] = tmp_path.iterdir()
+            assert {kept.stat().st_ino} == places and kept not in named
+        assert len(set(named)) == 3
 
 
 @pytest.mark.parametrize("act", ["cut", "status:500"])
-def test_a_file_that_the_engine_may_still_read_is_not(act: str, tmp_path: Path) -> None:
-    async def journey() -> None:
-        async with plane(Script(plan=[act]), images=tmp_path) as one:
-            await one.stream(asked(b"a page"))
-            assert list(tmp_path.iterdir()) == []
-
-    run(journey())
+async def test_a_file_that_the_engine_may_still_read_is_not(act: str, tmp_path: Path) -> None:
+    async with plane(Script(plan=[act]), images=tmp_path) as one:
+        await one.stream(asked(b"a page"))
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.long
-def test_a_page_of_20_mb_passes() -> None:
-    async def journey() -> None:
-        async with plane(limit=2**25) as one:
-            page = os.urandom(20_000_000)
-            await one.stream(asked(page))
-            assert image_hashes(one.engine.seen[0]["raw"]) == [hashlib.sha256(page).hexdigest()]
-
-    run(journey())
+async def test_a_page_of_20_mb_passes() -> None:
+    async with plane(limit=2**25) as one:
+        page = os.urandom(20_000_000)
+        await one.stream(asked(page))
+        assert image_hashes(one.engine.seen[0]["raw"]) == [hashlib.sha256(page).hexdigest()]
 
 
-def test_requests_of_one_stream_are_answered_side_by_side() -> None:
-    async def journey() -> None:
-        async with plane(Script(first=0.05)) as one:
-            found = await one.stream(*(asked(user=f"r{number}") for number in range(5)))
-            assert one.engine.most_active == 5
-            for number in range(5):
-                own = [pair for pair in found if pair[0].get_response().id == f"r{number}"]
-                assert text_of(own) == "".join(Script().pieces)
-
-    run(journey())
+async def test_requests_of_one_stream_are_answered_side_by_side() -> None:
+    async with plane(Script(first=0.05)) as one:
+        found = await one.stream(*(asked(user=f"r{number}") for number in range(5)))
+        assert one.engine.most_active == 5
+        for number in range(5):
+            own = [pair for pair in found if pair[0].get_response().id == f"r{number}"]
+            assert text_of(own) == "".join(Script().pieces)
 
 
 @pytest.mark.long
-def test_512_streams_without_an_error() -> None:
-    async def journey() -> None:
-        async with plane() as one, one.triton() as client:
+async def test_512_streams_without_an_error() -> None:
+    async with plane() as one, one.triton() as client:
 
-            async def asking() -> AsyncIterator[dict[str, Any]]:
-                yield asked()
+        async def asking() -> AsyncIterator[dict[str, Any]]:
+            yield asked()
 
-            async def ask() -> str:
-                found = [r async for r in client.stream_infer(asking(), headers=HEADERS)]
-                return text_of(found)
+        async def ask() -> str:
+            found = [r async for r in client.stream_infer(asking(), headers=HEADERS)]
+            return text_of(found)
 
-            texts = await asyncio.gather(*(ask() for _ in range(512)))
-            assert set(texts) == {"".join(Script().pieces)}
-
-    run(journey())
+        texts = await asyncio.gather(*(ask() for _ in range(512)))
+        assert set(texts) == {"".join(Script().pieces)}
 
 
 @pytest.mark.parametrize(
     "headers", [{}, {"x-api-key": KEY[:-1]}, {"authorization": f"Basic {KEY}"}]
 )
-def test_nothing_answers_without_the_key(headers: dict[str, str]) -> None:
-    async def journey() -> None:
-        async with plane() as one, one.triton() as client:
-            for ask in (
-                client.is_server_live(headers=headers),
-                client.get_server_metadata(headers=headers),
-                client.infer(**asked(stream=False), headers=headers),
-            ):
-                with pytest.raises(InferenceServerException, match="UNAUTHENTICATED"):
-                    await ask
+async def test_nothing_answers_without_the_key(headers: dict[str, str]) -> None:
+    async with plane() as one, one.triton() as client:
+        for ask in (
+            client.is_server_live(headers=headers),
+            client.get_server_metadata(headers=headers),
+            client.infer(**asked(stream=False), headers=headers),
+        ):
             with pytest.raises(InferenceServerException, match="UNAUTHENTICATED"):
-                await one.stream(asked(), headers=headers)
-            assert one.engine.seen == []
-
-    run(journey())
-
-
-def test_a_bearer_token_is_the_key_and_the_engine_does_not_see_it() -> None:
-    async def journey() -> None:
-        async with plane() as one:
-            await one.stream(asked(), headers={"authorization": f"Bearer {KEY}"})
-            assert KEY not in str(one.engine.seen[0]["headers"])
-
-    run(journey())
+                await ask
+        with pytest.raises(InferenceServerException, match="UNAUTHENTICATED"):
+            await one.stream(asked(), headers=headers)
+        assert one.engine.seen == []
 
 
-def test_reflection_shows_the_service_to_those_with_the_key() -> None:
-    async def journey() -> None:
-        async with plane() as one:
-            names, refused = await asyncio.to_thread(reflected, one.socket)
-            assert messages.SERVICE in names
-            assert refused is grpc.StatusCode.UNAUTHENTICATED
+async def test_a_bearer_token_is_the_key_and_the_engine_does_not_see_it() -> None:
+    async with plane() as one:
+        await one.stream(asked(), headers={"authorization": f"Bearer {KEY}"})
+        assert KEY not in str(one.engine.seen[0]["headers"])
 
-    run(journey())
+
+async def test_reflection_shows_the_service_to_those_with_the_key() -> None:
+    async with plane() as one:
+        names, refused = await asyncio.to_thread(reflected, one.socket)
+        assert messages.SERVICE in names
+        assert refused is grpc.StatusCode.UNAUTHENTICATED
 
 
 def reflected(path: Path) -> tuple[Sequence[str], grpc.StatusCode]:
@@ -397,39 +355,32 @@ PLACED = b'{"messages": [{"role": "user", "content": [{"image_url": {"url": "ten
         ([*with_request(b"[]"), PICTURE], "the request is not a JSON object"),
     ],
 )
-def test_the_answer_to_a_malformed_request_says_what_is_wrong(inputs: list[Any], said: str) -> None:
-    async def journey() -> None:
-        async with plane() as one, one.triton() as client:
-            request = {"model_name": "tiny", "inputs": inputs}
-            with pytest.raises(InferenceServerException, match=f"INVALID_ARGUMENT.*{said}"):
-                await client.infer(**request, headers=HEADERS)
-            # the stream stays open for the next request
-            (_, error), *rest = await one.stream(request, asked())
-            assert error is not None or any(e is not None for _, e in rest)
-            assert len(one.engine.seen) == 1
-
-    run(journey())
-
-
-def test_a_stream_in_model_infer_and_another_model_are_refused() -> None:
-    async def journey() -> None:
-        async with plane() as one, one.triton() as client:
-            with pytest.raises(InferenceServerException, match="use ModelStreamInfer"):
-                await client.infer(**asked(), headers=HEADERS)
-            with pytest.raises(InferenceServerException, match="NOT_FOUND"):
-                await client.infer(**{**asked(stream=False), "model_name": "x"}, headers=HEADERS)
-
-    run(journey())
+async def test_the_answer_to_a_malformed_request_says_what_is_wrong(
+    inputs: list[Any], said: str
+) -> None:
+    async with plane() as one, one.triton() as client:
+        request = {"model_name": "tiny", "inputs": inputs}
+        with pytest.raises(InferenceServerException, match=f"INVALID_ARGUMENT.*{said}"):
+            await client.infer(**request, headers=HEADERS)
+        # the stream stays open for the next request
+        (_, error), *rest = await one.stream(request, asked())
+        assert error is not None or any(e is not None for _, e in rest)
+        assert len(one.engine.seen) == 1
 
 
-def test_a_message_over_the_limit_is_refused_by_its_size() -> None:
-    async def journey() -> None:
-        async with plane(limit=1000) as one, one.triton() as client:
-            with pytest.raises(InferenceServerException, match=r"RESOURCE_EXHAUSTED.*larger than"):
-                await client.infer(**asked(b"x" * 1000, stream=False), headers=HEADERS)
-            chunks(await one.stream(asked(b"x" * 500)))
+async def test_a_stream_in_model_infer_and_another_model_are_refused() -> None:
+    async with plane() as one, one.triton() as client:
+        with pytest.raises(InferenceServerException, match="use ModelStreamInfer"):
+            await client.infer(**asked(), headers=HEADERS)
+        with pytest.raises(InferenceServerException, match="NOT_FOUND"):
+            await client.infer(**{**asked(stream=False), "model_name": "x"}, headers=HEADERS)
 
-    run(journey())
+
+async def test_a_message_over_the_limit_is_refused_by_its_size() -> None:
+    async with plane(limit=1000) as one, one.triton() as client:
+        with pytest.raises(InferenceServerException, match=r"RESOURCE_EXHAUSTED.*larger than"):
+            await client.infer(**asked(b"x" * 1000, stream=False), headers=HEADERS)
+        chunks(await one.stream(asked(b"x" * 500)))
 
 
 @pytest.mark.parametrize(
@@ -441,109 +392,90 @@ def test_a_message_over_the_limit_is_refused_by_its_size() -> None:
         ("drop", "UNAVAILABLE", "broke before it answered"),
     ],
 )
-def test_errors_of_the_engine_have_their_code(act: str, code: str, said: str) -> None:
-    async def journey() -> None:
-        async with plane(Script(plan=[act, act])) as one, one.triton() as client:
-            with pytest.raises(InferenceServerException, match=f"{code}.*{said}"):
-                await client.infer(**asked(stream=False), headers=HEADERS)
-            one.engine.script.plan[:] = [act]
-            [(_, error)] = await one.stream(asked())
-            assert said in str(error)
-
-    run(journey())
+async def test_errors_of_the_engine_have_their_code(act: str, code: str, said: str) -> None:
+    async with plane(Script(plan=[act, act])) as one, one.triton() as client:
+        with pytest.raises(InferenceServerException, match=f"{code}.*{said}"):
+            await client.infer(**asked(stream=False), headers=HEADERS)
+        one.engine.script.plan[:] = [act]
+        [(_, error)] = await one.stream(asked())
+        assert said in str(error)
 
 
-def test_secrets_in_an_error_of_the_engine_are_masked() -> None:
-    async def journey() -> None:
-        async with plane(
-            Script(plan=["status:500:top-secret-value"]), hidden=["top-secret-value"]
-        ) as one:
-            [(_, error)] = await one.stream(asked())
-            assert "***" in str(error) and "top-secret-value" not in str(error)
-
-    run(journey())
+async def test_secrets_in_an_error_of_the_engine_are_masked() -> None:
+    async with plane(
+        Script(plan=["status:500:top-secret-value"]), hidden=["top-secret-value"]
+    ) as one:
+        [(_, error)] = await one.stream(asked())
+        assert "***" in str(error) and "top-secret-value" not in str(error)
 
 
-def test_without_a_model_a_call_is_unavailable() -> None:
-    async def journey() -> None:
-        async with plane() as one, one.triton() as client:
-            one.supervisor.route, one.supervisor.state = None, "failed"
-            with pytest.raises(InferenceServerException, match=r"UNAVAILABLE.*no model is ready"):
-                await client.infer(**asked(stream=False), headers=HEADERS)
-
-    run(journey())
+async def test_without_a_model_a_call_is_unavailable() -> None:
+    async with plane() as one, one.triton() as client:
+        one.supervisor.route, one.supervisor.state = None, "failed"
+        with pytest.raises(InferenceServerException, match=r"UNAVAILABLE.*no model is ready"):
+            await client.infer(**asked(stream=False), headers=HEADERS)
 
 
-def test_a_client_that_leaves_ends_the_work_of_the_engine() -> None:
-    async def journey() -> None:
-        async with plane(Script(gap=10)) as one, one.triton() as client:
+async def test_a_client_that_leaves_ends_the_work_of_the_engine() -> None:
+    async with plane(Script(gap=10)) as one, one.triton() as client:
 
-            async def asking() -> AsyncIterator[dict[str, Any]]:
-                yield asked()
-                await asyncio.Event().wait()
+        async def asking() -> AsyncIterator[dict[str, Any]]:
+            yield asked()
+            await asyncio.Event().wait()
 
-            answers = client.stream_infer(asking(), headers=HEADERS)
-            await anext(answers)
-            assert one.supervisor.meter.in_flight == 1
-            answers.cancel()
-            while not one.engine.left:
-                await asyncio.sleep(0.01)
-            assert one.supervisor.meter.in_flight == 0
-
-    run(journey())
+        answers = client.stream_infer(asking(), headers=HEADERS)
+        await anext(answers)
+        assert one.supervisor.meter.in_flight == 1
+        answers.cancel()
+        while not one.engine.left:
+            await asyncio.sleep(0.01)
+        assert one.supervisor.meter.in_flight == 0
 
 
 @pytest.mark.long
-def test_a_client_that_no_longer_answers_ends_the_work_of_the_engine(
+async def test_a_client_that_no_longer_answers_ends_the_work_of_the_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(grpc_server, "KEEP_ALIVE_MS", 1000)
+    async with plane(Script(gap=60)) as one:
+        passes, over = asyncio.Event(), asyncio.Event()
+        passes.set()
 
-    async def journey() -> None:
-        async with plane(Script(gap=60)) as one:
-            passes, over = asyncio.Event(), asyncio.Event()
+        async def forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            while data := await source.read(2**16):
+                await passes.wait()
+                sink.write(data)
+            sink.close()
+
+        async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            behind_reader, behind_writer = await asyncio.open_unix_connection(str(one.socket))
+            await asyncio.gather(forward(reader, behind_writer), forward(behind_reader, writer))
+            over.set()
+
+        async def asking() -> AsyncIterator[dict[str, Any]]:
+            yield asked()
+            await asyncio.Event().wait()
+
+        network = one.socket.with_name("n")
+        async with await asyncio.start_unix_server(join, network) as server:
+            client = triton_aio.InferenceServerClient(f"unix:{network}")
+            answers = client.stream_infer(asking(), headers=HEADERS)
+            await anext(answers)
+            passes.clear()  # from here on nothing arrives, and no connection is closed
+            while not one.engine.left:
+                await asyncio.sleep(0.05)
+            assert one.supervisor.meter.in_flight == 0
             passes.set()
-
-            async def forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-                while data := await source.read(2**16):
-                    await passes.wait()
-                    sink.write(data)
-                sink.close()
-
-            async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                behind_reader, behind_writer = await asyncio.open_unix_connection(str(one.socket))
-                await asyncio.gather(forward(reader, behind_writer), forward(behind_reader, writer))
-                over.set()
-
-            async def asking() -> AsyncIterator[dict[str, Any]]:
-                yield asked()
-                await asyncio.Event().wait()
-
-            network = one.socket.with_name("n")
-            async with await asyncio.start_unix_server(join, network) as server:
-                client = triton_aio.InferenceServerClient(f"unix:{network}")
-                answers = client.stream_infer(asking(), headers=HEADERS)
-                await anext(answers)
-                passes.clear()  # from here on nothing arrives, and no connection is closed
-                while not one.engine.left:
-                    await asyncio.sleep(0.05)
-                assert one.supervisor.meter.in_flight == 0
-                passes.set()
-                await client.close()
-                await over.wait()
-                server.close()
-
-    run(journey())
+            await client.close()
+            await over.wait()
+            server.close()
 
 
-def test_an_answer_that_breaks_off_never_looks_complete() -> None:
-    async def journey() -> None:
-        async with plane(Script(plan=["cut"])) as one:
-            found = await one.stream(asked())
-            assert "broke off" in str(found[-1][1])
-            assert all(error is None for _, error in found[:-1])
-
-    run(journey())
+async def test_an_answer_that_breaks_off_never_looks_complete() -> None:
+    async with plane(Script(plan=["cut"])) as one:
+        found = await one.stream(asked())
+        assert "broke off" in str(found[-1][1])
+        assert all(error is None for _, error in found[:-1])
 
 
 @pytest.mark.long
@@ -674,36 +606,27 @@ def test_files_that_are_no_certificate_are_named(tmp_path: Path) -> None:
         grpc_server.credentials(tmp_path / "certificate", tmp_path / "key")
 
 
-def test_a_socket_or_port_in_use_is_an_error(tmp_path: Path) -> None:
-    async def journey() -> None:
-        async with plane() as one:
-            with pytest.raises(OSError, match="is in use"):
-                async with before(tmp_path / "e", socket=one.socket):
-                    pass
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            port = taken.getsockname()[1]
-            with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
-                async with before(tmp_path / "e", port=port):
-                    pass
-
-    run(journey())
+async def test_a_socket_or_port_in_use_is_an_error(tmp_path: Path) -> None:
+    async with plane() as one:
+        with pytest.raises(OSError, match="is in use"):
+            async with before(tmp_path / "e", socket=one.socket):
+                pass
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
+            async with before(tmp_path / "e", port=port):
+                pass
 
 
 @pytest.mark.long
 def test_a_port_speaks_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = tmp_path / "certificate", tmp_path / "key"
     argv = [
-        "openssl",
-        "req",
-        "-x509",
-        "-nodes",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
+        "openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt",
         "ec_paramgen_curve:P-256",
-    ]
+    ]  # fmt: skip
     argv += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "1"]
     argv += ["-out", str(files[0]), "-keyout", str(files[1])]
     subprocess.run(argv, check=True, capture_output=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -25,10 +24,10 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
-from hpcbench.cli.main import main
 from hpcbench.wrapper.__main__ import _listen
 from tests.campaign import first
 from tests.help_examples import example
+from tests.unit.command import Cli
 from tests.unit.wrapper.running import KEY, ROOT, Wrapper
 from tests.user import until
 
@@ -281,7 +280,7 @@ def test_serve_announces_the_free_port_that_it_took(
     assert json.loads(path.read_text())["address"] == f"http://127.0.0.1:{port}"
 
 
-def test_serve_offers_grpc_and_websocket_where_they_are_asked_for(
+async def test_serve_offers_grpc_and_websocket_where_they_are_asked_for(
     serving: Callable[..., Serving],
 ) -> None:
     words = example("serve tiny-vlm --grpc-port 8001", {"8001": 0})[2:]
@@ -293,26 +292,22 @@ def test_serve_offers_grpc_and_websocket_where_they_are_asked_for(
     [key] = re.findall("^key: (.*)$", said, re.M)
     secret = Path(key).read_text().strip()
     assert secret not in said
-
-    async def journey() -> None:
-        body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
-        for where in (f"unix:{path}", f"127.0.0.1:{port}"):
-            async with triton_aio.InferenceServerClient(where) as client:
-                text = triton.InferInput("request", [1], "BYTES")
-                text.set_data_from_numpy(numpy.array([json.dumps(body).encode()], dtype=object))
-                with pytest.raises(InferenceServerException, match="UNAUTHENTICATED"):
-                    await client.infer("m", [text], headers={"x-api-key": "wrong"})
-                found = await client.infer("m", [text], headers={"x-api-key": secret})
-                assert b"The total is " in found.as_numpy("response")[0]
-        async with aiohttp.ClientSession() as session, session.ws_connect(address) as websocket:
-            await websocket.send_json({"key": secret})
-            await websocket.send_json({"id": "1", "request": body})
-            frames = [await websocket.receive_json() for _ in range(3)]
-            assert frames[0]["status"] == 200
-            assert "The total is " in frames[1]["chunk"]["choices"][0]["message"]["content"]
-            assert frames[2] == {"id": "1", "final": True}
-
-    asyncio.run(journey())
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+    for where in (f"unix:{path}", f"127.0.0.1:{port}"):
+        async with triton_aio.InferenceServerClient(where) as client:
+            text = triton.InferInput("request", [1], "BYTES")
+            text.set_data_from_numpy(numpy.array([json.dumps(body).encode()], dtype=object))
+            with pytest.raises(InferenceServerException, match="UNAUTHENTICATED"):
+                await client.infer("m", [text], headers={"x-api-key": "wrong"})
+            found = await client.infer("m", [text], headers={"x-api-key": secret})
+            assert b"The total is " in found.as_numpy("response")[0]
+    async with aiohttp.ClientSession() as session, session.ws_connect(address) as websocket:
+        await websocket.send_json({"key": secret})
+        await websocket.send_json({"id": "1", "request": body})
+        frames = [await websocket.receive_json() for _ in range(3)]
+        assert frames[0]["status"] == 200
+        assert "The total is " in frames[1]["chunk"]["choices"][0]["message"]["content"]
+        assert frames[2] == {"id": "1", "final": True}
 
 
 def test_a_job_serves_until_it_is_stopped(serving: Callable[..., Serving], tmp_path: Path) -> None:
@@ -374,11 +369,7 @@ def test_serve_tells_why_a_model_cannot_be_loaded(serving: Callable[..., Serving
     ],
 )
 def test_serve_tells_what_it_cannot_do(
-    arguments: list[str],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(ROOT)
-    assert main(["serve", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert said in cli.err("serve", *arguments)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.mock_openai import Script
 from tests.unit.wrapper.running import Wrapper
-from tests.unit.wrapper.test_app import KEY, run, wrapped
+from tests.unit.wrapper.test_app import KEY, wrapped
 
 ASK = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Read."}]}
 
@@ -37,121 +37,95 @@ def text_of(frames: list[Any]) -> str:
     return "".join(delta.get("content", "") for delta in deltas)
 
 
-def test_requests_on_one_connection_are_answered_side_by_side() -> None:
-    async def journey() -> None:
-        async with sockets(Script(first=0.05)) as (session, engine):
-            async with session.ws_connect("/v1/stream") as socket:
-                for name in ("a", "b", "c"):
-                    await socket.send_json({"id": name, "request": ASK})
-                found = await answer(socket, "a", "b", "c")
-            assert engine.most_active == 3
-            for frames in found.values():
-                head, *chunks, last = frames
-                assert head["status"] == 200 and float(head["headers"]["x-latency-ms"]) > 0
-                assert text_of(chunks) == "".join(Script().pieces)
-                assert last == {"final": True}
-            async with session.post("/v1/chat/completions", json=ASK) as over_http:
-                lines = [
-                    line[6:] async for line in over_http.content if line.startswith(b"data: {")
-                ]
-            assert [one["chunk"] for one in found["a"][1:-1]] == [json.loads(one) for one in lines]
-
-    run(journey())
+async def test_requests_on_one_connection_are_answered_side_by_side() -> None:
+    async with sockets(Script(first=0.05)) as (session, engine):
+        async with session.ws_connect("/v1/stream") as socket:
+            for name in ("a", "b", "c"):
+                await socket.send_json({"id": name, "request": ASK})
+            found = await answer(socket, "a", "b", "c")
+        assert engine.most_active == 3
+        for frames in found.values():
+            head, *chunks, last = frames
+            assert head["status"] == 200 and float(head["headers"]["x-latency-ms"]) > 0
+            assert text_of(chunks) == "".join(Script().pieces)
+            assert last == {"final": True}
+        async with session.post("/v1/chat/completions", json=ASK) as over_http:
+            lines = [line[6:] async for line in over_http.content if line.startswith(b"data: {")]
+        assert [one["chunk"] for one in found["a"][1:-1]] == [json.loads(one) for one in lines]
 
 
-def test_an_answer_in_one_piece_is_one_chunk() -> None:
-    async def journey() -> None:
-        async with sockets() as (session, _), session.ws_connect("/v1/stream") as socket:
-            await socket.send_json({"id": "1", "request": {**ASK, "stream": False}})
-            [_, piece, _] = (await answer(socket, "1"))["1"]
-            message = piece["chunk"]["choices"][0]["message"]
-            assert message["content"] == "".join(Script().pieces)
-
-    run(journey())
+async def test_an_answer_in_one_piece_is_one_chunk() -> None:
+    async with sockets() as (session, _), session.ws_connect("/v1/stream") as socket:
+        await socket.send_json({"id": "1", "request": {**ASK, "stream": False}})
+        [_, piece, _] = (await answer(socket, "1"))["1"]
+        message = piece["chunk"]["choices"][0]["message"]
+        assert message["content"] == "".join(Script().pieces)
 
 
 @pytest.mark.parametrize("first", [{"key": "wrong"}, {"key": 7}, {"id": "1", "request": ASK}, []])
-def test_nothing_answers_without_the_key(first: Any) -> None:
-    async def journey() -> None:
-        async with sockets() as (session, engine):
-            session.headers.clear()
-            async with session.ws_connect("/v1/stream") as socket:
-                await socket.send_json(first)
-                message = await socket.receive()
-                assert (message.type, socket.close_code) == (aiohttp.WSMsgType.CLOSE, 4401)
-                assert "the key is missing or wrong" in str(message.extra)
-            assert engine.seen == []
-
-    run(journey())
+async def test_nothing_answers_without_the_key(first: Any) -> None:
+    async with sockets() as (session, engine):
+        session.headers.clear()
+        async with session.ws_connect("/v1/stream") as socket:
+            await socket.send_json(first)
+            message = await socket.receive()
+            assert (message.type, socket.close_code) == (aiohttp.WSMsgType.CLOSE, 4401)
+            assert "the key is missing or wrong" in str(message.extra)
+        assert engine.seen == []
 
 
-def test_a_browser_sends_the_key_in_its_first_message() -> None:
-    async def journey() -> None:
-        async with sockets() as (session, _):
-            session.headers.clear()
-            async with session.ws_connect("/v1/stream") as socket:
-                await socket.send_json({"key": KEY})
-                await socket.send_json({"id": "1", "request": ASK})
-                frames = (await answer(socket, "1"))["1"]
-                assert text_of(frames) == "".join(Script().pieces)
-
-    run(journey())
-
-
-def test_errors_carry_their_request_and_the_connection_stays() -> None:
-    async def journey() -> None:
-        async with (
-            sockets(Script(plan=["status:500", "cut"])) as (session, _),
-            session.ws_connect("/v1/stream") as socket,
-        ):
+async def test_a_browser_sends_the_key_in_its_first_message() -> None:
+    async with sockets() as (session, _):
+        session.headers.clear()
+        async with session.ws_connect("/v1/stream") as socket:
+            await socket.send_json({"key": KEY})
             await socket.send_json({"id": "1", "request": ASK})
-            [error] = (await answer(socket, "1"))["1"]
-            assert (error["status"], error["error"]["message"]) == (500, "scripted 500")
-            await socket.send_json({"id": "2", "request": ASK})
-            assert (await answer(socket, "2"))["2"][-1]["error"]["code"] == "broken_off"
-            await socket.send_json({"id": "3", "request": ASK})
-            assert text_of((await answer(socket, "3"))["3"])
+            frames = (await answer(socket, "1"))["1"]
+            assert text_of(frames) == "".join(Script().pieces)
 
-    run(journey())
+
+async def test_errors_carry_their_request_and_the_connection_stays() -> None:
+    async with (
+        sockets(Script(plan=["status:500", "cut"])) as (session, _),
+        session.ws_connect("/v1/stream") as socket,
+    ):
+        await socket.send_json({"id": "1", "request": ASK})
+        [error] = (await answer(socket, "1"))["1"]
+        assert (error["status"], error["error"]["message"]) == (500, "scripted 500")
+        await socket.send_json({"id": "2", "request": ASK})
+        assert (await answer(socket, "2"))["2"][-1]["error"]["code"] == "broken_off"
+        await socket.send_json({"id": "3", "request": ASK})
+        assert text_of((await answer(socket, "3"))["3"])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"id": 1, "request": {}}', '{"id": "1"}'])
-def test_a_message_that_is_no_request_ends_the_connection(text: str) -> None:
-    async def journey() -> None:
-        async with sockets() as (session, _), session.ws_connect("/v1/stream") as socket:
-            await socket.send_str(text)
-            message = await socket.receive()
-            assert socket.close_code == 4400 and 'send {"id"' in str(message.extra)
-
-    run(journey())
+async def test_a_message_that_is_no_request_ends_the_connection(text: str) -> None:
+    async with sockets() as (session, _), session.ws_connect("/v1/stream") as socket:
+        await socket.send_str(text)
+        message = await socket.receive()
+        assert socket.close_code == 4400 and 'send {"id"' in str(message.extra)
 
 
-def test_a_cancelled_request_and_a_client_that_leaves_end_the_work_of_the_engine() -> None:
-    async def journey() -> None:
-        async with sockets(Script(gap=10)) as (session, engine):
-            async with session.ws_connect("/v1/stream") as socket:
-                for name in ("1", "2"):
-                    await socket.send_json({"id": name, "request": ASK})
-                    await socket.receive_json()
-                await socket.send_json({"id": "2", "request": ASK})  # its id is taken
-                assert (await socket.receive_json())["error"]["code"] == "bad_request"
-                await socket.send_json({"id": "1", "cancel": True})
-                while engine.left < 1:
-                    await asyncio.sleep(0.01)
-            while engine.left < 2:
+async def test_a_cancelled_request_and_a_client_that_leaves_end_the_work_of_the_engine() -> None:
+    async with sockets(Script(gap=10)) as (session, engine):
+        async with session.ws_connect("/v1/stream") as socket:
+            for name in ("1", "2"):
+                await socket.send_json({"id": name, "request": ASK})
+                await socket.receive_json()
+            await socket.send_json({"id": "2", "request": ASK})  # its id is taken
+            assert (await socket.receive_json())["error"]["code"] == "bad_request"
+            await socket.send_json({"id": "1", "cancel": True})
+            while engine.left < 1:
                 await asyncio.sleep(0.01)
+        while engine.left < 2:
+            await asyncio.sleep(0.01)
 
-    run(journey())
 
-
-def test_another_path_is_not_accepted() -> None:
-    async def journey() -> None:
-        async with sockets() as (session, _):
-            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-                await session.ws_connect("/v1/other")
-            assert refused.value.status == 403
-
-    run(journey())
+async def test_another_path_is_not_accepted() -> None:
+    async with sockets() as (session, _):
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await session.ws_connect("/v1/other")
+        assert refused.value.status == 403
 
 
 @pytest.mark.long
@@ -165,4 +139,4 @@ def test_a_process_serves_it_when_asked(start: Callable[..., Wrapper]) -> None:
                 await socket.send_json({"id": "1", "request": ASK})
                 assert text_of((await answer(socket, "1"))["1"]) == "".join(Script().pieces)
 
-    run(journey())
+    asyncio.run(journey())
