@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,13 +14,13 @@ from hpcbench.experiment import baselines
 from hpcbench.experiment.baselines import current, entries, name_it
 from hpcbench.experiment.layout import find
 from hpcbench.site import gc
+from tests.unit.command import Cli
 from tests.unit.comparison.judged import ended, started, the_plan
 from tests.unit.dying import Dying
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
@@ -67,38 +66,28 @@ def test_what_could_be_an_id_or_a_path_is_no_name(root: Path, name: str) -> None
     assert current(root, name) is None
 
 
-def test_a_name_goes_wherever_an_experiment_does(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_goes_wherever_an_experiment_does(root: Path, cli: Cli) -> None:
     one = ended(root, "20261101-0200-x-aaaa")
     other = ended(root, "20261102-0200-x-aaaa")
     assert main(["baseline", "set", "20261101", "--name", "main", "--note", "1.4"]) == 0
     assert find(root, "main").id == one.id
-    assert main(["compare", "main", other.id, "--json"]) == 0
-    capsys.readouterr()
+    cli("compare", "main", other.id, "--json")
     assert main(["gate", other.id, "--baseline", "main"]) == 5, "60 documents, a margin of 0.02"
-    assert main(["baseline", "set", other.id, "--name", "main"]) == 0
-    assert f"main is {other.id}, instead of {one.id}" in capsys.readouterr().out
-    assert main(["baseline", "show", "main", "--json"]) == 0
-    reported = json.loads(capsys.readouterr().out)
+    printed = cli("baseline", "set", other.id, "--name", "main")
+    assert f"main is {other.id}, instead of {one.id}" in printed
+    reported = cli.json("baseline", "show", "main", "--json")
     assert [entry["experiment"] for entry in reported] == [other.id, one.id]
-    assert main(["baseline", "list"]) == 0
-    assert other.id in capsys.readouterr().out
-    assert main(["baseline", "remove", "main"]) == 0
-    capsys.readouterr()
+    assert other.id in cli("baseline", "list")
+    cli("baseline", "remove", "main")
     assert main(["baseline", "remove", "main"]) == 2
     assert main(["compare", "main", other.id]) == 2
 
 
-def test_a_baseline_that_did_not_end_well_has_to_be_meant(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_baseline_that_did_not_end_well_has_to_be_meant(root: Path, cli: Cli) -> None:
     here = ended(root, "20261101-0200-x-aaaa", state="incomplete")
-    assert main(["baseline", "set", here.id, "--name", "main"]) == 2
-    assert "is incomplete, not done" in capsys.readouterr().err
+    assert "is incomplete, not done" in cli.err("baseline", "set", here.id, "--name", "main")
     bare = started(root, "20261102-0200-x-aaaa", the_plan(root))
-    assert main(["baseline", "set", bare.id, "--name", "main"]) == 2
-    assert "has not ended" in capsys.readouterr().err
+    assert "has not ended" in cli.err("baseline", "set", bare.id, "--name", "main")
     assert main(["baseline", "set", here.id, "--name", "main", "--force"]) == 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,6 +16,7 @@ from hpcbench.cli.main import main
 from hpcbench.comparison import history
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_atomic, write_json
+from tests.unit.command import Cli
 from tests.unit.comparison.judged import ended, speeds, wrong
 from tests.unit.dying import Dying
 
@@ -24,8 +24,7 @@ NIGHTS = 20
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
@@ -155,8 +154,7 @@ def test_times_of_batches_are_no_points_of_the_trend_of_single_requests(root: Pa
     plan = made[3].resolved
     tasks = [one.model_copy(update={"at_once": 64}) for one in plan.run_tasks]
     write_atomic(
-        made[3].resolved_file,
-        plan.model_copy(update={"run_tasks": tuple(tasks)}).model_dump_json(),
+        made[3].resolved_file, plan.model_copy(update={"run_tasks": tuple(tasks)}).model_dump_json()
     )
     for here in made:
         history.record(Experiment(here.path))
@@ -179,23 +177,17 @@ def test_a_file_of_an_older_version_is_read_as_far_as_it_goes(root: Path) -> Non
 
 
 @pytest.mark.long
-def test_the_verb_finds_what_was_not_recorded_and_shows_it(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verb_finds_what_was_not_recorded_and_shows_it(root: Path, cli: Cli) -> None:
     nights(root)
-    assert main(["history"]) == 0
-    assert "exact_match" in capsys.readouterr().out.split()
-    assert main(["history", "exact_match"]) == 0
-    out = capsys.readouterr().out
+    assert "exact_match" in cli("history").split()
+    out = cli("history", "exact_match")
     assert "plan / rt: exact_match ↑" in out
     (reported,) = (line for line in out.splitlines() if "◆ worse: 0.9" in line)
     assert "detected 2026-11-" in reported
-    assert main(["history", "exact_match", "--csv"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    rows = list(csv.DictReader(io.StringIO(cli("history", "exact_match", "--csv"))))
     assert len(rows) == NIGHTS
     assert [row["change"] for row in rows].index("1") == NIGHTS // 2
-    assert main(["history", "exact*", "--json", "--since", "2026-11-08", "--plan", "pl*"]) == 0
-    (trend,) = json.loads(capsys.readouterr().out)
+    (trend,) = cli.json("history", "exact*", "--json", "--since", "2026-11-08", "--plan", "pl*")
     assert len(trend["points"]) == NIGHTS - 7
     (change,) = trend["changes"]
     assert set(change) == {"at", "before", "after", "seen"}
@@ -203,9 +195,7 @@ def test_the_verb_finds_what_was_not_recorded_and_shows_it(
 
 
 @pytest.mark.long
-def test_what_cannot_be_meant_is_said_in_a_line(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_meant_is_said_in_a_line(root: Path, cli: Cli) -> None:
     nights(root, 2)
     for words, said in (
         (["exact_matsch"], "did you mean 'exact_match'?"),
@@ -217,8 +207,7 @@ def test_what_cannot_be_meant_is_said_in_a_line(
         (["*", "--plot", "x.svg"], "FILE.html for all"),
         (["exact_match", "--plan", "none", "--plot", "x.svg"], "no values to plot"),
     ):
-        assert main(["history", *words]) == 2
-        assert said in capsys.readouterr().err
+        assert said in cli.err("history", *words)
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.oauth.interactive import check
 from tests.help_examples import example
+from tests.unit.command import Cli
 
 __all__ = ["gateway"]
 
@@ -41,36 +42,29 @@ def model(gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return path
 
 
-def test_login_status_and_forget(
-    gateway: Gateway, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["auth", "status"]) == 0
-    assert "no tokens" in capsys.readouterr().out
+def test_login_status_and_forget(gateway: Gateway, model: Path, cli: Cli) -> None:
+    assert "no tokens" in cli("auth", "status")
     assert main(example("auth login MODEL", {"MODEL": model})) == 0
-    assert main(["auth", "status", "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = cli.json("auth", "status", "--json")
     assert (found["server"], found["client"], found["token"]) == (
         gateway.token_url,
         "bench",
         "fresh",
     )
     assert 3000 < found["left_seconds"] < 3600
-    assert main(["auth", "status"]) == 0
-    shown = capsys.readouterr()
+    shown = cli.both("auth", "status")
     assert "fresh" in shown.out
     assert not any(word in shown.out + shown.err for word in (SECRET, gateway.given[0]))
     assert main(example("auth forget MODEL", {"MODEL": model})) == 0
-    assert main(["auth", "forget", str(model)]) == 1
-    assert "there is no token of" in capsys.readouterr().err
+    assert "there is no token of" in cli.err("auth", "forget", model, code=1)
 
 
 def test_a_wrong_secret_is_one_line_before_anything_is_submitted(
     gateway: Gateway, model: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("GATEWAY_SECRET", "not-the-secret")
-    assert main(["auth", "login", str(model)]) == 2
-    said = capsys.readouterr().err
+    said = cli.err("auth", "login", model)
     assert "invalid_client: no client has the secret ***" in said
     assert said.count("\n") == 1
     options = {
@@ -100,25 +94,21 @@ def test_submission_gets_the_token_that_workers_begin_with(gateway: Gateway, mod
     assert len(gateway.given) == 1
 
 
-def test_a_model_without_a_token_server_is_refused(
-    model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_without_a_token_server_is_refused(model: Path, cli: Cli) -> None:
     model.write_text(model.read_text().partition("  auth:")[0])
-    assert main(["auth", "login", str(model)]) == 2
-    assert "asks no token server" in capsys.readouterr().err
+    assert "asks no token server" in cli.err("auth", "login", model)
 
 
 def test_login_takes_a_refresh_token_from_a_pipe(
     gateway: Gateway, model: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
 ) -> None:  # fmt: skip
     text = model.read_text() + "    grant_type: refresh_token\n"
     model.write_text(text)
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     assert main(["auth", "login", str(model)]) == 2
     monkeypatch.setattr("sys.stdin", io.StringIO("first-refresh-token\n"))
-    assert main(["auth", "login", str(model)]) == 0
-    assert "first-refresh-token" not in "".join(capsys.readouterr())
+    assert "first-refresh-token" not in "".join(cli.both("auth", "login", model))
 
 
 @pytest.mark.long
