@@ -378,19 +378,14 @@ def test_go_means_that_every_critical_check_passed(made: list[Any]) -> None:
 # --- the verb ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path
-
-
 @pytest.mark.long
-def test_the_exit_code_is_the_verdict(root: Path, cli: Cli) -> None:
-    ended(root, "20261101-0200-x-aaaa")
-    lenient = root / "lenient.yaml"
+def test_the_exit_code_is_the_verdict(tmp_path: Path, cli: Cli) -> None:
+    ended(tmp_path, "20261101-0200-x-aaaa")
+    lenient = tmp_path / "lenient.yaml"
     lenient.write_text("schema_version: 1\nname: lenient\nmetrics: {'*': {absolute: 0.1}}\n")
     words = ["--baseline", "20261101", "--policy", str(lenient)]
     for tail, answers, code in (("b", {}, 0), ("c", wrong(*range(30)), 4), ("d", wrong(1, 2), 5)):
-        here = ended(root, f"20261102-0200-x-{tail}", answers)
+        here = ended(tmp_path, f"20261102-0200-x-{tail}", answers)
         printed = cli("gate", here.id, *words, code=code)
         reported = json.loads(here.verdict_file.read_text())
         assert reported["verdict"] in printed
@@ -398,10 +393,10 @@ def test_the_exit_code_is_the_verdict(root: Path, cli: Cli) -> None:
         assert cli.json("gate", here.id, *words, "--json", code=code) == reported
 
 
-def test_a_policy_is_checked_like_any_definition(root: Path, cli: Cli) -> None:
-    ended(root, "20261101-0200-x-aaaa")
-    ended(root, "20261102-0200-x-aaaa")
-    file = root / "strict.yaml"
+def test_a_policy_is_checked_like_any_definition(tmp_path: Path, cli: Cli) -> None:
+    ended(tmp_path, "20261101-0200-x-aaaa")
+    ended(tmp_path, "20261102-0200-x-aaaa")
+    file = tmp_path / "strict.yaml"
     words = ["gate", "20261102", "--baseline", "20261101", "--policy", str(file)]
     for text, said in (
         ("metrics:\n  anl: {absolute: 0.1}\n", "unknown metric 'anl' (did you mean 'anls'?)"),
@@ -419,8 +414,8 @@ def test_a_policy_is_checked_like_any_definition(root: Path, cli: Cli) -> None:
     assert "did you mean 'default'" in cli.err(*words[:-1], "defualt")
 
 
-def test_a_dry_run_writes_no_verdict(root: Path) -> None:
-    ended(root, "20261101-0200-x-aaaa")
-    here = ended(root, "20261102-0200-x-aaaa")
+def test_a_dry_run_writes_no_verdict(tmp_path: Path) -> None:
+    ended(tmp_path, "20261101-0200-x-aaaa")
+    here = ended(tmp_path, "20261102-0200-x-aaaa")
     assert main(["gate", here.id, "--baseline", "20261101", "--dry-run"]) == 5
     assert not here.verdict_file.exists()

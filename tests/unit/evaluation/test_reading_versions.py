@@ -29,11 +29,6 @@ HERE = "tests.unit.evaluation.test_reading_versions"
 NOW = f"text|v{Text.version}"
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path
-
-
 class Own:
     """A parser with a version of its own."""
 
@@ -72,8 +67,8 @@ def as_before(here: Experiment, **metadata: Any) -> Experiment:
     return Experiment(here.path)
 
 
-def test_scores_and_metrics_name_parser_and_version(root: Path) -> None:
-    here = ended(root, "e1")
+def test_scores_and_metrics_name_parser_and_version(tmp_path: Path) -> None:
+    here = ended(tmp_path, "e1")
     made = made_by(here, Place(here.scores_dir, "rt"), "rt")
     (entry,) = read_json(here.metrics_file)["run_tasks"]["rt"]["metrics"].values()
     assert made.reading == entry["reading"] == NOW
@@ -81,9 +76,9 @@ def test_scores_and_metrics_name_parser_and_version(root: Path) -> None:
 
 
 def test_scores_of_before_were_read_by_version_1_and_keep_numbers_and_signatures(
-    root: Path, cli: Cli
+    tmp_path: Path, cli: Cli
 ) -> None:
-    one, other = (as_before(ended(root, name, wrong(1, 2))) for name in ("e1", "e2"))
+    one, other = (as_before(ended(tmp_path, name, wrong(1, 2))) for name in ("e1", "e2"))
     reported = one.metrics_file.read_bytes()
     made = made_by(one, Place(one.scores_dir, "rt"), "rt")
     assert made.reading == ""
@@ -95,10 +90,10 @@ def test_scores_of_before_were_read_by_version_1_and_keep_numbers_and_signatures
 
 
 def test_scores_of_two_versions_are_not_compared_until_the_older_are_made_again(
-    root: Path, cli: Cli
+    tmp_path: Path, cli: Cli
 ) -> None:
-    as_before(ended(root, "e1", wrong(1, 2)))
-    ended(root, "e2", wrong(1))
+    as_before(ended(tmp_path, "e1", wrong(1, 2)))
+    ended(tmp_path, "e2", wrong(1))
     refused = cli.err("compare", "e1", "e2")
     assert (
         f"scores of e1 come from version 1 of parser text, those of e2 from version {Text.version}"
@@ -109,8 +104,8 @@ def test_scores_of_two_versions_are_not_compared_until_the_older_are_made_again(
     assert main(["compare", "e1", "e2"]) == 0
 
 
-def test_a_gate_does_not_judge_scores_of_two_versions(root: Path) -> None:
-    one, other = as_before(ended(root, "e1")), ended(root, "e2")
+def test_a_gate_does_not_judge_scores_of_two_versions(tmp_path: Path) -> None:
+    one, other = as_before(ended(tmp_path, "e1")), ended(tmp_path, "e2")
     for baseline, candidate in ((one, other), (other, one)):
         found = judge(baseline, candidate, policy())
         (check,) = (each for each in found.checks if each.kind == "quality")
@@ -119,9 +114,9 @@ def test_a_gate_does_not_judge_scores_of_two_versions(root: Path) -> None:
         assert "run `hpcbench score e1`" in check.why
 
 
-def test_the_same_holds_of_versions_of_a_metric(root: Path, cli: Cli) -> None:
-    older = as_before(ended(root, "e1"), signatures={"exact_match": "exact_match|v0"})
-    other = ended(root, "e2")
+def test_the_same_holds_of_versions_of_a_metric(tmp_path: Path, cli: Cli) -> None:
+    older = as_before(ended(tmp_path, "e1"), signatures={"exact_match": "exact_match|v0"})
+    other = ended(tmp_path, "e2")
     refused = cli.err("compare", "e1", "e2")
     assert "'exact_match' is exact_match|v0 in the baseline" in refused
     assert "run `hpcbench score e1`" in refused
@@ -132,10 +127,10 @@ def test_the_same_holds_of_versions_of_a_metric(root: Path, cli: Cli) -> None:
 
 
 @pytest.mark.long
-def test_a_trend_never_mixes_versions_and_says_how_it_becomes_one(root: Path, cli: Cli) -> None:
-    history.record(as_before(ended(root, "20260101-0200-x-aaaa")))
-    history.record(ended(root, "20260102-0200-x-aaaa"))
-    found = history.trends(root, "exact_match")
+def test_a_trend_never_mixes_versions_and_says_how_it_becomes_one(tmp_path: Path, cli: Cli) -> None:
+    history.record(as_before(ended(tmp_path, "20260101-0200-x-aaaa")))
+    history.record(ended(tmp_path, "20260102-0200-x-aaaa"))
+    found = history.trends(tmp_path, "exact_match")
     assert sorted((one.reading, len(one.points)) for one in found) == [("", 1), (NOW, 1)]
     assert len({one.signature for one in found}) == 1
     said = " ".join("".join(cli.both("history", "exact_match")).split())
@@ -143,7 +138,7 @@ def test_a_trend_never_mixes_versions_and_says_how_it_becomes_one(root: Path, cl
     assert "run `hpcbench score 20260101-0200-x-aaaa`, then `hpcbench history --rebuild`" in said
     assert main(["score", "20260101-0200-x-aaaa"]) == 0
     assert main(["history", "--rebuild"]) == 0
-    (one,) = history.trends(root, "exact_match")
+    (one,) = history.trends(tmp_path, "exact_match")
     assert len(one.points) == 2
 
 
