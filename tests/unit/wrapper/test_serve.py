@@ -10,7 +10,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -101,13 +100,6 @@ def test_what_it_cannot_serve_with_is_reported(
     assert done.returncode in (1, 2)
     assert said.format(**places) in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.fixture
-def socket_path() -> Iterator[Path]:
-    """Short enough for a socket."""
-    with tempfile.TemporaryDirectory(prefix="hb") as folder:
-        yield Path(folder) / "s"
 
 
 def stale(path: Path) -> None:
