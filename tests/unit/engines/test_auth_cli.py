@@ -60,9 +60,8 @@ def test_login_status_and_forget(gateway: Gateway, model: Path, cli: Cli) -> Non
 
 
 def test_a_wrong_secret_is_one_line_before_anything_is_submitted(
-    gateway: Gateway, model: Path, monkeypatch: pytest.MonkeyPatch,
-    cli: Cli,
-) -> None:  # fmt: skip
+    gateway: Gateway, model: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
     monkeypatch.setenv("GATEWAY_SECRET", "not-the-secret")
     said = cli.err("auth", "login", model)
     assert "invalid_client: no client has the secret ***" in said
@@ -100,9 +99,8 @@ def test_a_model_without_a_token_server_is_refused(model: Path, cli: Cli) -> Non
 
 
 def test_login_takes_a_refresh_token_from_a_pipe(
-    gateway: Gateway, model: Path, monkeypatch: pytest.MonkeyPatch,
-    cli: Cli,
-) -> None:  # fmt: skip
+    gateway: Gateway, model: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
     text = model.read_text() + "    grant_type: refresh_token\n"
     model.write_text(text)
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))

@@ -221,9 +221,8 @@ def test_init_writes_what_is_set_over_what_was_found(
 
 
 def test_init_keeps_what_administrators_set_for_all_users(
-    slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    cli: Cli,
-) -> None:  # fmt: skip
+    slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
     monkeypatch.setenv("HPCBENCH_SITE", str(tmp_path / "etc"))
     shared = tmp_path / "etc/sites/default.yaml"
     shared.parent.mkdir(parents=True)
