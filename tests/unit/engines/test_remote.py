@@ -72,14 +72,16 @@ class Endpoint:
 
     async def _start(self) -> web.AppRunner:
         app = web.Application()
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_post("/v1/chat/completions", self._chat)
+        app.add_routes(self._routes())
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "localhost", 0, ssl_context=self._tls)
         await site.start()
         self._port = runner.addresses[0][1]
         return runner
+
+    def _routes(self) -> list[web.RouteDef]:
+        return [web.get("/v1/models", self._models), web.post("/v1/chat/completions", self._chat)]
 
     async def _models(self, request: web.Request) -> web.Response:
         status = self.models_status[0]

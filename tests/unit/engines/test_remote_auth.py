@@ -34,17 +34,8 @@ class Gateway(Endpoint):
         super().__init__()
         self.token_url = self.url.replace("/v1", "/oauth/token")
 
-    async def _start(self) -> web.AppRunner:
-        app = web.Application()
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_post("/v1/chat/completions", self._chat)
-        app.router.add_post("/oauth/token", self._give)
-        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "localhost", 0)
-        await site.start()
-        self._port = runner.addresses[0][1]
-        return runner
+    def _routes(self) -> list[web.RouteDef]:
+        return [*super()._routes(), web.post("/oauth/token", self._give)]
 
     async def _give(self, request: web.Request) -> web.Response:
         form = await request.post()
