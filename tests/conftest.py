@@ -5,9 +5,11 @@ A part that is missing makes its tests fail with the reason; HPCBENCH_ALLOW_SKIP
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import gc
 import hashlib
+import inspect
 import os
 import shutil
 import signal
@@ -83,6 +85,24 @@ def pytest_runtest_makereport(
     if report.failed and "lab" in getattr(item, "fixturenames", ()):
         report.sections.append(("cluster", Lab.current().described()))
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine, as the only task, for five minutes at the most."""
+    test, names = pyfuncitem.obj, pyfuncitem._fixtureinfo.argnames
+    if not inspect.iscoroutinefunction(test):
+        return None
+
+    async def bounded() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        limit = asyncio.get_running_loop().call_later(300, task.cancel)
+        await test(**{name: pyfuncitem.funcargs[name] for name in names})
+        limit.cancel()
+
+    asyncio.run(bounded())
+    return True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

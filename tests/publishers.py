@@ -61,18 +61,9 @@ class Case:
 
 
 WORDS = [
-    "invoice",
-    "total",
-    "net",
-    "paid",
-    "quarter",
-    "growth",
-    "segment",
-    "margin",
-    "average",
-    "north",
-    "south",
-]
+    "invoice", "total", "net", "paid", "quarter", "growth", "segment", "margin", "average",
+    "north", "south",
+]  # fmt: skip
 
 
 def table(rng: random.Random, rows: int, columns: int) -> list[list[str]]:

@@ -157,15 +157,9 @@ class User:
     def wait(self, experiment: str, timeout: float = 600) -> Any:
         """Wait until an experiment has ended; returns its last status."""
         ended = (
-            "done",
-            "incomplete",
-            "failed",
-            "cancelled",
-            "lost",
-            "interrupted",
-            "paused",
+            "done", "incomplete", "failed", "cancelled", "lost", "interrupted", "paused",
             "stalled",
-        )
+        )  # fmt: skip
         deadline = time.monotonic() + timeout
         outcome = self.experiment(experiment) / "outcome.json"
         now: Any = None

@@ -12,16 +12,7 @@ import pytest
 
 from tests.apptainer.test_image_recipes import LONGEST, pip_here
 from tests.cluster.lab import Lab
-from tests.publishers import (
-    CASES,
-    RECIPES,
-    Case,
-    arguments,
-    compare,
-    html,
-    plain_files,
-    prepared,
-)
+from tests.publishers import CASES, RECIPES, Case, arguments, compare, html, plain_files, prepared
 from tests.user import User
 
 pytestmark = [
@@ -82,7 +73,6 @@ def test_in_its_image_a_publishers_scorer_gives_what_its_own_command_gives(
     program = folder / "theirs.py"
     program.write_text(case.command.replace("DATA", str(folder / "data")))
     subprocess.run(["chown", "-R", "hpcuser:", folder], check=True)
-
     words = [*arguments(case, answers), "--registry", user.registry]
     done = user.hpcbench(*words, timeout=3 * LONGEST)
     assert done.returncode == 0, done.stderr
@@ -116,7 +106,6 @@ def test_an_answer_on_which_a_scorer_hangs_and_a_scorer_of_another_release_are_s
     subprocess.run(["chown", "-R", "hpcuser:", folder], check=True)
     words: list[str | Path] = ["score", answers, "--dataset", "theirs", "--ml-task", "ocr"]
     words += ["--registry", user.registry, "--metrics"]
-
     done = user.hpcbench(*words, "ours", timeout=LONGEST)
     assert done.returncode == 0, done.stderr
     assert (
@@ -125,7 +114,6 @@ def test_an_answer_on_which_a_scorer_hangs_and_a_scorer_of_another_release_are_s
     )
     (row,) = json.loads(user.ok(*words, "ours", "--json", timeout=LONGEST))["rows"]
     assert (row["n"], row["faults"]) == (2, 1) and 0.5 < row["value"] < 1
-
     refused = user.hpcbench(*words, "older", timeout=LONGEST)
     assert refused.returncode != 0 and "Traceback" not in refused.stderr
     said = "the metric is of grits-metric 0.6.0, and grits-metric 0.7.0 is installed here"

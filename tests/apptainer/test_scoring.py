@@ -151,8 +151,7 @@ def test_an_image_without_the_module_or_without_python_is_one_line(scorer: User,
     assert "metric 'broken' cannot score in image 'docker://127.0.0.1:" in last
     assert "No module named 'a_module_that_no_image_has'" in last
     scorer.write(
-        "metrics/bare.yaml",
-        {"name": "bare", "plugin": "anls", "image": "@".join(lab.base_image())},
+        "metrics/bare.yaml", {"name": "bare", "plugin": "anls", "image": "@".join(lab.base_image())}
     )
     done = score(scorer, "anls", "bare")
     assert done.returncode == 3, done.stderr

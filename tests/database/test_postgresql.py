@@ -196,7 +196,7 @@ def test_a_killed_sync_goes_on_where_it_stopped(
 
 
 def test_a_server_that_goes_away_costs_a_line_and_the_rest_comes_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(increments, "ROWS", 8)
     with postgres.postgresql() as url:
@@ -272,13 +272,8 @@ def test_a_campaign_of_many_rows_is_read_by_pages(tmp_path: Path, database: Data
     assert found.rows >= 20_000
     assert ask(address, "SELECT COUNT(*) FROM answers") == [(found.answers,)]
     assert set(found.pages) == {
-        "experiments",
-        "answers",
-        "sample",
-        "metric",
-        "an experiment",
-        "its samples",
-    }
+        "experiments", "answers", "sample", "metric", "an experiment", "its samples",
+    }  # fmt: skip
 
 
 def test_the_verbs_speak_with_a_real_server(

@@ -35,15 +35,14 @@ def typed(folder: Path, command: str, **more: str) -> str:
     return done.stdout
 
 
-def hpcbench(home: Path, *arguments: str, code: int = 0) -> str:
-    """Run a command with a home of its own; it must end with `code`."""
+def hpcbench(
+    home: Path, *arguments: object, code: int = 0, folder: Path = ROOT, **more: str
+) -> str:
+    """Output of a command with a home of its own, typed in a folder; it must end with `code`."""
+    own = {"HPCBENCH_HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("hpcbench")), *arguments],
-        cwd=ROOT,
-        env={**os.environ, "HPCBENCH_HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        [str(Path(sys.executable).with_name("hpcbench")), *map(str, arguments)], cwd=folder,
+        env={**os.environ, **own, **more}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
+from tests.demo.reader import hpcbench
 from tests.demo.test_reuse import PLAN, User
 from tests.help_examples import example
 
@@ -28,17 +26,7 @@ OTHER = PLAN.replace("prompt: ask", "prompt: brief").replace("max_tokens: 32", "
 
 def said(user: User, *words: object) -> str:
     """Output of a command."""
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("hpcbench")), *map(str, words)],
-        cwd=user.folder,
-        env={
-            **os.environ, "HPCBENCH_HOME": str(user.folder / "home"),
-            "XDG_CONFIG_HOME": str(user.folder / "config"), "RUN_MODE": "prod",
-        },
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return hpcbench(user.folder / "home", *words, folder=user.folder, RUN_MODE="prod")
 
 
 def test_two_plans_take_turns_and_one_table_compares_them(tmp_path: Path) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.demo.reader import hpcbench
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.campaign]
 
@@ -37,15 +36,8 @@ def test_verdicts_that_the_engine_cannot_finish_are_coverage_and_the_report_says
     tmp_path: Path,
 ) -> None:
     (tmp_path / "plan.yaml").write_text(PLAN)
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("hpcbench")), "submit", "plan.yaml", "--wait", "--json"],
-        cwd=tmp_path, text=True, capture_output=True, check=False,
-        env={
-            **os.environ, "HPCBENCH_HOME": str(tmp_path / "home"),
-            "XDG_CONFIG_HOME": str(tmp_path / "config"), "RUN_MODE": "prod",
-        },
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    words = ("submit", "plan.yaml", "--wait", "--json")
+    hpcbench(tmp_path / "home", *words, folder=tmp_path, RUN_MODE="prod")
     (folder,) = (tmp_path / "home/experiments").iterdir()
     metrics = json.loads((folder / "metrics.json").read_text())
     judge = metrics["judges"]["verdicts"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.demo.reader import hpcbench
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -40,20 +39,10 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = {
-            **os.environ,
-            "HPCBENCH_HOME": str(folder / "home"),
-            "XDG_CONFIG_HOME": str(folder / "config"),
-        }
 
     def run(self, *arguments: str, code: int = 0) -> str:
         """Run a command; it must end with `code`. Returns what it printed."""
-        program = str(Path(sys.executable).with_name("hpcbench"))
-        done = subprocess.run(
-            [program, *arguments], cwd=self.folder, env=self.env, capture_output=True, text=True, check=False
-        )  # fmt: skip
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout
+        return hpcbench(self.folder / "home", *arguments, code=code, folder=self.folder)
 
     def table(self, experiment: str) -> dict[str, Any]:
         """The run task in `metrics.json`."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +11,8 @@ import pytest
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.workers import worker_runs
+from tests.demo.reader import ROOT, hpcbench
 
-ROOT = Path(__file__).parent.parent.parent
 DEMO = ROOT / "examples/demo/data"
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -68,20 +65,16 @@ class User:
 
     def submit(self, *options: str) -> Any:
         """Submit the plan; JSON on the screen."""
-        done = subprocess.run(
-            [
-                str(Path(sys.executable).with_name("hpcbench")), "submit", "plan.yaml", "--json",
-                "--registry", "registry", *(options or ["--wait"]),
-            ],
-            cwd=self.folder,
-            env={
-                **os.environ, "HPCBENCH_HOME": str(self.folder / "home"),
-                "XDG_CONFIG_HOME": str(self.folder / "config"), "RUN_MODE": "prod",
-            },
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        return json.loads(done.stdout)
+        words = (
+            "submit",
+            "plan.yaml",
+            "--json",
+            "--registry",
+            "registry",
+            *(options or ["--wait"]),
+        )
+        printed = hpcbench(self.folder / "home", *words, folder=self.folder, RUN_MODE="prod")
+        return json.loads(printed)
 
     @property
     def experiments(self) -> list[Experiment]:

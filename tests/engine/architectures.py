@@ -103,13 +103,9 @@ def _qwen(
 
 _SIGLIP = {"image_size": 56, "patch_size": 14}
 _GLM = (
-    "<|begin_of_image|>",
-    "<|end_of_image|>",
-    "<|image|>",
-    "<|begin_of_video|>",
-    "<|end_of_video|>",
-    "<|video|>",
-)
+    "<|begin_of_image|>", "<|end_of_image|>", "<|image|>", "<|begin_of_video|>",
+    "<|end_of_video|>", "<|video|>",
+)  # fmt: skip
 _GLM_IDS = dict(zip(
     ("image_start_token_id", "image_end_token_id", "image_token_id", "video_start_token_id",
      "video_end_token_id", "video_token_id"), _GLM, strict=True,

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +56,6 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     assert engine.process.wait(20) == 0
 
 
-def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(work, 100))
-
-
 def page(number: int) -> str:
     return sorted(PAGES.glob("*.png"))[number].as_uri()
 
@@ -99,34 +95,28 @@ def text(answer: Any) -> str:
     return str(answer["choices"][0]["message"]["content"])
 
 
-def test_requests_that_come_together_share_batches_and_answers_stay_the_same(
+async def test_requests_that_come_together_share_batches_and_answers_stay_the_same(
     engine: Engine,
 ) -> None:
-    async def journey() -> None:
-        async with engine.session() as session:
-            alone = [await post(session, body(page(n))) for n in range(8)]
-            before = await figures(session)
-            together = await asyncio.gather(*(post(session, body(page(n))) for n in range(8)))
-            after = await figures(session)
-            assert [text(answer) for _, answer in together] == [text(answer) for _, answer in alone]
-            size = "hpcbench_engine_batch_size"
-            batches = after[f"{size}_count"] - before[f"{size}_count"]
-            assert after[f"{size}_sum"] - before[f"{size}_sum"] == 8
-            assert 2 <= batches < 8
-            assert after[f'{size}_bucket{{le="4"}}'] == after[f"{size}_count"]  # max_batch
-
-    run(journey())
+    async with engine.session() as session:
+        alone = [await post(session, body(page(n))) for n in range(8)]
+        before = await figures(session)
+        together = await asyncio.gather(*(post(session, body(page(n))) for n in range(8)))
+        after = await figures(session)
+        assert [text(answer) for _, answer in together] == [text(answer) for _, answer in alone]
+        size = "hpcbench_engine_batch_size"
+        batches = after[f"{size}_count"] - before[f"{size}_count"]
+        assert after[f"{size}_sum"] - before[f"{size}_sum"] == 8
+        assert 2 <= batches < 8
+        assert after[f'{size}_bucket{{le="4"}}'] == after[f"{size}_count"]  # max_batch
 
 
-def test_each_token_of_a_stream_can_carry_the_tokens_so_far(engine: Engine) -> None:
-    async def journey() -> tuple[list[Any], list[Any], Any]:
-        async with engine.session() as session:
-            options = {"continuous_usage_stats": True, "include_usage": True}
-            asked = body(page(2))  # Cyrillic: characters of several tokens
-            reported = await stream(session, {**asked, "stream_options": options})
-            return reported, await stream(session, asked), await post(session, asked)
-
-    reported, plain, (_, whole) = run(journey())
+async def test_each_token_of_a_stream_can_carry_the_tokens_so_far(engine: Engine) -> None:
+    async with engine.session() as session:
+        options = {"continuous_usage_stats": True, "include_usage": True}
+        asked = body(page(2))  # Cyrillic: characters of several tokens
+        reported = await stream(session, {**asked, "stream_options": options})
+        plain, (_, whole) = await stream(session, asked), await post(session, asked)
     [*tokens, end], last = reported[1:-1], reported[-1]
     assert [one["usage"]["completion_tokens"] for one in tokens] == list(range(1, len(tokens) + 1))
     assert end["choices"][0]["finish_reason"] == "stop"
@@ -139,27 +129,23 @@ def test_each_token_of_a_stream_can_carry_the_tokens_so_far(engine: Engine) -> N
     assert all(one["choices"][0]["delta"].get("content") for one in plain[1:-1])
 
 
-def test_streams_of_one_batch_run_side_by_side(engine: Engine) -> None:
-    async def journey() -> list[int]:
-        order: list[int] = []
+async def test_streams_of_one_batch_run_side_by_side(engine: Engine) -> None:
+    order: list[int] = []
 
-        async def read(session: aiohttp.ClientSession, number: int) -> None:
-            settings = {"stream": True, "ignore_eos": True, "max_tokens": 200}
-            asked = body(page(number), **settings)
-            async with session.post("/v1/chat/completions", json=asked) as answer:
-                async for _ in answer.content:
-                    order.append(number)
+    async def read(session: aiohttp.ClientSession, number: int) -> None:
+        settings = {"stream": True, "ignore_eos": True, "max_tokens": 200}
+        asked = body(page(number), **settings)
+        async with session.post("/v1/chat/completions", json=asked) as answer:
+            async for _ in answer.content:
+                order.append(number)
 
-        async with engine.session() as session:
-            await asyncio.gather(*(read(session, number) for number in range(3)))
-        return order
-
-    order = run(journey())
+    async with engine.session() as session:
+        await asyncio.gather(*(read(session, number) for number in range(3)))
     changes = sum(a != b for a, b in zip(order, order[1:], strict=False))
     assert changes > 20  # one after the other, it would be two
 
 
-def test_a_schema_holds_for_the_request_that_has_one(engine: Engine) -> None:
+async def test_a_schema_holds_for_the_request_that_has_one(engine: Engine) -> None:
     schema = {
         "type": "object",
         "properties": {"total": {"type": "integer"}},
@@ -167,22 +153,18 @@ def test_a_schema_holds_for_the_request_that_has_one(engine: Engine) -> None:
         "additionalProperties": False,
     }
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-
-    async def journey() -> Any:
-        async with engine.session() as session:
-            return await asyncio.gather(
-                post(session, body(page(0), response_format=form, max_tokens=200)),
-                post(session, body(page(0))),
-                post(session, body(page(1), response_format={"type": "json_schema"})),
-            )
-
-    (_, bound), (_, free), (status, error) = run(journey())
+    async with engine.session() as session:
+        (_, bound), (_, free), (status, error) = await asyncio.gather(
+            post(session, body(page(0), response_format=form, max_tokens=200)),
+            post(session, body(page(0))),
+            post(session, body(page(1), response_format={"type": "json_schema"})),
+        )
     assert list(json.loads(text(bound))) == ["total"]
     assert "{" not in text(free)
     assert (status, error["error"]["code"]) == (400, "invalid_request")
 
 
-def test_errors_have_openais_form_and_a_code_to_rely_on(engine: Engine) -> None:
+async def test_errors_have_openais_form_and_a_code_to_rely_on(engine: Engine) -> None:
     cases = {
         "media_not_allowed": body("file:///etc/passwd"),
         "invalid_image": body("data:image/png;base64,QUJD"),
@@ -191,15 +173,11 @@ def test_errors_have_openais_form_and_a_code_to_rely_on(engine: Engine) -> None:
         "invalid_request": body(page(0), n=2),
         "model_not_found": {**body(), "model": "other"},
     }
-
-    async def journey() -> tuple[dict[str, Any], dict[str, float]]:
-        async with engine.session() as session:
-            asked = {code: await post(session, one) for code, one in cases.items()}
-            streamed = await post(session, {**cases["invalid_image"], "stream": True})
-            assert streamed[0] == 400
-            return asked, await figures(session)
-
-    asked, counted = run(journey())
+    async with engine.session() as session:
+        asked = {code: await post(session, one) for code, one in cases.items()}
+        streamed = await post(session, {**cases["invalid_image"], "stream": True})
+        assert streamed[0] == 400
+        counted = await figures(session)
     for code, (status, answer) in asked.items():
         assert status == (404 if code == "model_not_found" else 400)
         assert answer["error"]["code"] == code
@@ -208,31 +186,25 @@ def test_errors_have_openais_form_and_a_code_to_rely_on(engine: Engine) -> None:
         assert counted[f'hpcbench_engine_requests_total{{outcome="{code}"}}'] >= 1
 
 
-def test_a_client_that_leaves_is_counted_and_frees_its_place(engine: Engine) -> None:
-    async def journey() -> None:
-        async with engine.session() as session:
-            before = await figures(session)
-            asked = body(page(0), max_tokens=900, ignore_eos=True, stream=True)
-            async with session.post("/v1/chat/completions", json=asked) as answer:
-                await answer.content.readany()
-                assert (await figures(session))["hpcbench_engine_requests_running"] == 1
-            await post(session, body(page(1), max_tokens=1))
-            after = await figures(session)
-            name = 'hpcbench_engine_requests_total{outcome="cancelled"}'
-            assert after[name] == before.get(name, 0) + 1
-            assert after["hpcbench_engine_requests_waiting"] == 0
-            drawn = 'hpcbench_engine_tokens_total{of="completion"}'
-            assert after[drawn] - before[drawn] < 900
-
-    run(journey())
+async def test_a_client_that_leaves_is_counted_and_frees_its_place(engine: Engine) -> None:
+    async with engine.session() as session:
+        before = await figures(session)
+        asked = body(page(0), max_tokens=900, ignore_eos=True, stream=True)
+        async with session.post("/v1/chat/completions", json=asked) as answer:
+            await answer.content.readany()
+            assert (await figures(session))["hpcbench_engine_requests_running"] == 1
+        await post(session, body(page(1), max_tokens=1))
+        after = await figures(session)
+        name = 'hpcbench_engine_requests_total{outcome="cancelled"}'
+        assert after[name] == before.get(name, 0) + 1
+        assert after["hpcbench_engine_requests_waiting"] == 0
+        drawn = 'hpcbench_engine_tokens_total{of="completion"}'
+        assert after[drawn] - before[drawn] < 900
 
 
-def test_memory_and_threads_are_reported(engine: Engine) -> None:
-    async def journey() -> dict[str, float]:
-        async with engine.session() as session:
-            return await figures(session)
-
-    reported = run(journey())
+async def test_memory_and_threads_are_reported(engine: Engine) -> None:
+    async with engine.session() as session:
+        reported = await figures(session)
     assert reported["hpcbench_engine_torch_threads"] == 1
     assert reported["hpcbench_engine_weights_bytes"] > 4e6
     assert reported["hpcbench_engine_host_peak_bytes"] > 1e8

@@ -98,7 +98,7 @@ def text(events: Sequence[Event]) -> str:
     return "".join(piece.text for piece in pieces)
 
 
-def test_a_batch_without_memory_is_generated_one_by_one_and_goes_on_where_it_was(
+async def test_a_batch_without_memory_is_generated_one_by_one_and_goes_on_where_it_was(
     model: HfModel, pages: list[bytes]
 ) -> None:
     def jobs() -> list[Job]:
@@ -111,14 +111,10 @@ def test_a_batch_without_memory_is_generated_one_by_one_and_goes_on_where_it_was
             last,
         ]
 
-    async def journey() -> tuple[list[list[Event]], list[list[Event]], Worker]:
-        worker = Worker(Pretended(model, room=2), 4, 0.01)
-        first = await answered(worker, jobs())
-        second = await answered(worker, jobs())
-        worker.close()
-        return first, second, worker
-
-    first, second, worker = run(journey())
+    worker = Worker(Pretended(model, room=2), 4, 0.01)
+    first = await answered(worker, jobs())
+    second = await answered(worker, jobs())
+    worker.close()
     wanted = [alone(model, job)[1] for job in jobs()]
     assert [text(events) for events in first] == wanted
     assert [text(events) for events in second] == wanted
@@ -126,36 +122,32 @@ def test_a_batch_without_memory_is_generated_one_by_one_and_goes_on_where_it_was
     assert (worker.line.running, worker.line.waiting) == (0, 0)
 
 
-def test_a_request_too_large_for_the_memory_gets_503_and_the_engine_lives_on(
+async def test_a_request_too_large_for_the_memory_gets_503_and_the_engine_lives_on(
     model: HfModel, pages: list[bytes]
 ) -> None:
-    async def journey() -> list[Event]:
-        gpu = Pretended(model, room=0)
-        worker = Worker(gpu, 4, 0.01)
-        [failed] = await answered(worker, [request(pages[0])])
-        gpu.room = 4
-        [after] = await answered(worker, [request(pages[0])])
-        worker.close()
-        return [failed[-1], after[-1]]
-
-    error, after = run(journey())
+    gpu = Pretended(model, room=0)
+    worker = Worker(gpu, 4, 0.01)
+    [failed] = await answered(worker, [request(pages[0])])
+    gpu.room = 4
+    [after] = await answered(worker, [request(pages[0])])
+    worker.close()
+    error, after = [failed[-1], after[-1]]
     assert isinstance(error, ApiError)
     assert (error.status, error.code) == (503, "out_of_memory")
     assert "Tried to allocate 2.00 GiB" in error.message
     assert isinstance(after, Piece)
 
 
-def test_what_is_wrong_with_one_request_harms_no_other(model: HfModel, pages: list[bytes]) -> None:
-    async def journey() -> list[list[Event]]:
-        worker = Worker(Pretended(model, room=9), 4, 0.01)
-        jobs = [request(page) for page in pages[:2]]
-        jobs.insert(1, request(pages[2], text="CRASH", ignore_eos=True))
-        jobs.insert(1, request(pages[2], text="BROKEN"))
-        said = await answered(worker, jobs)
-        worker.close()
-        return said
-
-    good, broken, crashed, also_good = run(journey())
+async def test_what_is_wrong_with_one_request_harms_no_other(
+    model: HfModel, pages: list[bytes]
+) -> None:
+    worker = Worker(Pretended(model, room=9), 4, 0.01)
+    jobs = [request(page) for page in pages[:2]]
+    jobs.insert(1, request(pages[2], text="CRASH", ignore_eos=True))
+    jobs.insert(1, request(pages[2], text="BROKEN"))
+    said = await answered(worker, jobs)
+    worker.close()
+    good, broken, crashed, also_good = said
     assert text(good) == alone(model, request(pages[0]))[1]
     assert text(also_good) == alone(model, request(pages[1]))[1]
     for events, message in (
@@ -167,47 +159,39 @@ def test_what_is_wrong_with_one_request_harms_no_other(model: HfModel, pages: li
         assert (error.status, error.code, error.message) == (500, "generation_failed", message)
 
 
-def test_a_request_that_was_given_up_in_line_is_never_generated(
+async def test_a_request_that_was_given_up_in_line_is_never_generated(
     model: HfModel, pages: list[bytes]
 ) -> None:
-    async def journey() -> tuple[list[Event], Worker]:
-        worker = Worker(model, 1, 0.0)
-        gone = request(pages[0])
-        said = heard(gone)
-        gone.cancelled = True
-        worker.submit(gone)
-        await answered(worker, [request(pages[1], max_tokens=2)])
-        worker.close()
-        return said, worker
-
-    said, worker = run(journey())
+    worker = Worker(model, 1, 0.0)
+    gone = request(pages[0])
+    said = heard(gone)
+    gone.cancelled = True
+    worker.submit(gone)
+    await answered(worker, [request(pages[1], max_tokens=2)])
+    worker.close()
     assert said == []
     assert sum(worker.batches.values()) == 1
 
 
-def test_a_client_that_leaves_amidst_a_batch_is_not_counted_as_running(
+async def test_a_client_that_leaves_amidst_a_batch_is_not_counted_as_running(
     model: HfModel, pages: list[bytes]
 ) -> None:
-    async def journey() -> list[int]:
-        worker = Worker(model, 2, 5.0)
-        left, stays = (request(page, max_tokens=40, ignore_eos=True) for page in pages[:2])
-        running = []
+    worker = Worker(model, 2, 5.0)
+    left, stays = (request(page, max_tokens=40, ignore_eos=True) for page in pages[:2])
+    running = []
 
-        def say(event: Event) -> None:
-            left.cancelled = True
-            running.append(worker.line.running)
+    def say(event: Event) -> None:
+        left.cancelled = True
+        running.append(worker.line.running)
 
-        events = heard(stays)
-        keep, stays.say = stays.say, lambda event: (say(event), keep(event))[1]
-        for job in (left, stays):
-            worker.submit(job)
-        while not (events and _last(events[-1])):
-            await asyncio.sleep(0.01)
-        worker.close()
-        assert dict(worker.batches) == {2: 1}
-        return running
-
-    running = run(journey())
+    events = heard(stays)
+    keep, stays.say = stays.say, lambda event: (say(event), keep(event))[1]
+    for job in (left, stays):
+        worker.submit(job)
+    while not (events and _last(events[-1])):
+        await asyncio.sleep(0.01)
+    worker.close()
+    assert dict(worker.batches) == {2: 1}
     assert len(running) == 40
     assert set(running[2:20]) == {1}
 

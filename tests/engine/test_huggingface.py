@@ -158,32 +158,26 @@ def test_a_broken_image_is_the_requests_fault(wrapper: Wrapper, page: Path) -> N
     assert after.outcome in ("ok", "truncated")
 
 
-def test_many_at_once_agree(wrapper: Wrapper, page: Path) -> None:
-    async def journey() -> list[Any]:
-        async with wrapper.client() as client:
-            requests = [request(page) for _ in range(8)]
-            return [r async for r in drive(client, requests, 4, asyncio.Event())]
-
-    responses = run(journey())
+async def test_many_at_once_agree(wrapper: Wrapper, page: Path) -> None:
+    async with wrapper.client() as client:
+        requests = [request(page) for _ in range(8)]
+        responses = [r async for r in drive(client, requests, 4, asyncio.Event())]
     assert len(responses) == 8
     assert len({response.text for response in responses}) == 1
 
 
-def test_a_client_that_leaves_frees_the_model(wrapper: Wrapper, page: Path) -> None:
-    async def journey() -> None:
-        async with wrapper.client() as client:
-            long = [client.ask(request(page, max_tokens=900)) for _ in range(20)]
-            tasks = [asyncio.ensure_future(one) for one in long]
-            await asyncio.sleep(0.3)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            response = await client.ask(request(page, max_tokens=1))
-            assert response.outcome == "truncated", response.error
-            while (await client.status())["in_flight"]:
-                await asyncio.sleep(0.02)
-
-    run(journey())
+async def test_a_client_that_leaves_frees_the_model(wrapper: Wrapper, page: Path) -> None:
+    async with wrapper.client() as client:
+        long = [client.ask(request(page, max_tokens=900)) for _ in range(20)]
+        tasks = [asyncio.ensure_future(one) for one in long]
+        await asyncio.sleep(0.3)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        response = await client.ask(request(page, max_tokens=1))
+        assert response.outcome == "truncated", response.error
+        while (await client.status())["in_flight"]:
+            await asyncio.sleep(0.02)
 
 
 def test_the_engines_own_figures_are_reported_through_the_wrapper(wrapper: Wrapper) -> None:
@@ -259,9 +253,7 @@ def test_the_attention_of_a_model_definition_is_that_of_the_model(
         "hpcbench.engines.hf_server.application", lambda model, *_: served.append(model)
     )
     monkeypatch.setattr("hpcbench.engines.hf_server.run", lambda *_: None)
-
     huggingface.main(argv)
-
     config = served[0]._model.config
     parts = (config, config.get_text_config(), config.vision_config)
     assert [one._attn_implementation for one in parts] == [attention] * 3

@@ -209,7 +209,6 @@ def test_on_github_a_baseline_is_set_and_a_worse_candidate_stops_the_pull_reques
     assert found_in(runner.report) == ("### hpcbench: plan faults, not compared with a baseline", 0)
     assert (runner.fakes / "installed").read_text() == "{hpcbench}[hf,ssh]\n"
     first = (runner.report / "experiment.txt").read_text().strip()
-
     # Sixteen documents prove little: a policy for so few says that the same answers pass.
     (runner.checkout / "policy.yaml").write_text(
         "schema_version: 1\nname: few\nidentical: pass\nmetrics: {'*': {absolute: 0.02}}\n"
@@ -222,7 +221,6 @@ def test_on_github_a_baseline_is_set_and_a_worse_candidate_stops_the_pull_reques
     assert failures == 0
     shutil.copytree(runner.report, runner.checkout, dirs_exist_ok=True)  # download-artifact
     assert same.job("comment") == 0, runner.said
-
     shutil.rmtree(runner.report)
     bench.script(broken="question 00[0-7]")
     worse = GitHub(runner, "pull_request", HPCBENCH_POLICY="policy.yaml")
@@ -351,7 +349,6 @@ def test_on_gitlab_without_a_baseline_nothing_passes_and_the_note_is_kept_up_to_
     assert gitlab_job(runner, "hpcbench comment", **request) == 0, runner.said
     assert "glpat" not in runner.said
     assert [one["id"] for one in notes] == [1, 41]
-
     assert gitlab_job(runner, "hpcbench", HPCBENCH_MAY_SET_BASELINE="true") == 0, runner.said
     assert list((runner.checkout / ".hpcbench/baselines/main").iterdir())
     with (runner.report / "comment.md").open("a") as file:
@@ -424,10 +421,7 @@ def test_github_is_given_no_more_rights_than_each_job_needs() -> None:
 
 @pytest.mark.parametrize("service", ["github", "gitlab"])
 def test_init_writes_a_pipeline_and_never_over_another(
-    service: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["init", "--ci", service]) == 0

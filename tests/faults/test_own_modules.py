@@ -28,9 +28,7 @@ with open("answers.csv", "w", newline="", encoding="utf-8") as file:
 """
 
 
-def test_a_module_fails_dies_with_its_worker_and_goes_on_when_it_is_corrected(
-    bench: Bench,
-) -> None:
+def test_a_module_fails_dies_with_its_worker_and_goes_on_when_it_is_corrected(bench: Bench) -> None:
     own = bench.folder / "own"
     own.mkdir()
     (own / "mode").write_text("broken")

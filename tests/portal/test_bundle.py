@@ -116,17 +116,10 @@ def test_every_part_of_every_page_is_there(page: Page, served: str, ended: Exper
     whole, task = f"/e/{ended.id}", f"/e/{ended.id}/t/pages00-vl-00-3b"
     tabs = {
         whole: (
-            "tasks",
-            "summary",
-            "charts",
-            "resources",
-            "logs",
-            "config",
-            "provenance",
-            "report",
+            "tasks", "summary", "charts", "resources", "logs", "config", "provenance", "report",
         ),
         task: ("overview", "charts", "groups", "resources", "logs", "commands"),
-    }
+    }  # fmt: skip
     for address in [f"{of}?tab={one}" for of, names in tabs.items() for one in names]:
         page.goto("about:blank")
         page.goto(f"{served}/#{address}")

@@ -125,7 +125,7 @@ def test_every_page_counts_the_same(
 
 
 def test_the_report_and_the_command_line_count_as_the_pages_do(
-    two: tuple[Experiment, Experiment], capsys: pytest.CaptureFixture[str]
+    two: tuple[Experiment, Experiment],
 ) -> None:
     from hpcbench.cli.main import main
 

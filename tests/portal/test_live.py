@@ -26,10 +26,7 @@ def test_answers_on_disk_move_the_page_without_a_reload(
 
 
 def test_a_server_that_is_gone_is_reported_and_found_again(
-    browser: Browser,
-    home: Path,
-    plans: Path,
-    tmp_path_factory: pytest.TempPathFactory,
+    browser: Browser, home: Path, plans: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with contextlib.ExitStack() as stack:
         portal = stack.enter_context(

@@ -240,7 +240,7 @@ def test_a_hub_that_is_none_is_one_line(
 
 
 def test_many_small_files_come_whole_whatever_breaks_in_between(
-    sftp: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cutter: Cutter
+    sftp: Server, tmp_path: Path, cutter: Cutter
 ) -> None:
     fresh = sftp.folder / uuid.uuid4().hex[:8]
     fresh.mkdir()
@@ -258,9 +258,7 @@ def test_many_small_files_come_whole_whatever_breaks_in_between(
         assert (version.files / name).read_bytes() == data
 
 
-def test_a_read_that_is_given_up_in_the_middle_leaves_no_answers_for_the_next(
-    sftp: Server,
-) -> None:
+def test_a_read_that_is_given_up_in_the_middle_leaves_no_answers_for_the_next(sftp: Server) -> None:
     data = secrets.token_bytes(40 << 20)
     (sftp.folder / "given-up").write_bytes(data)
     storage = open_storage(sftp.url, sftp.options)

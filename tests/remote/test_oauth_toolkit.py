@@ -100,24 +100,20 @@ def test_both_grants_and_both_ways_to_say_the_secret(
     assert found.token.lifetime == LIFETIME
 
 
-def test_many_keepers_share_rotating_refresh_tokens_and_use_none_twice(
+async def test_many_keepers_share_rotating_refresh_tokens_and_use_none_twice(
     toolkit: Toolkit, tmp_path: Path
 ) -> None:
-    async def journey() -> tuple[list[Keeper], set[str]]:
-        keepers = [Keeper(source(toolkit, tmp_path)) for _ in range(4)]
-        seen: set[str] = set()
+    keepers = [Keeper(source(toolkit, tmp_path)) for _ in range(4)]
+    seen: set[str] = set()
 
-        async def keep(keeper: Keeper, until: float) -> None:
-            async with keeper.running():
-                while token_file.now() < until:
-                    seen.add(keeper.ready() or await keeper.wait(20))
-                    await asyncio.sleep(0.05)
+    async def keep(keeper: Keeper, until: float) -> None:
+        async with keeper.running():
+            while token_file.now() < until:
+                seen.add(keeper.ready() or await keeper.wait(20))
+                await asyncio.sleep(0.05)
 
-        until = token_file.now() + 3 * LIFETIME
-        await asyncio.gather(*(keep(one, until) for one in keepers))
-        return keepers, seen
-
-    keepers, seen = asyncio.run(journey())
+    until = token_file.now() + 3 * LIFETIME
+    await asyncio.gather(*(keep(one, until) for one in keepers))
     granted = sum((one.figures.granted for one in keepers), start=Counter[str]())
     assert 3 <= len(seen) <= 7
     assert granted["full_auth"] + granted["refresh_token"] == len(seen), (
@@ -127,50 +123,44 @@ def test_many_keepers_share_rotating_refresh_tokens_and_use_none_twice(
     assert not any(one.figures.failed or one.figures.fallbacks for one in keepers)
 
 
-def test_a_stolen_refresh_token_breaks_the_chain_and_a_full_authentication_follows(
+async def test_a_stolen_refresh_token_breaks_the_chain_and_a_full_authentication_follows(
     toolkit: Toolkit, tmp_path: Path
 ) -> None:
-    async def journey() -> None:
-        server = source(toolkit, tmp_path)
-        first = await server.obtain(None, full=False)
-        copy = tmp_path / "copy" / "auth"
-        copy.mkdir(mode=0o700, parents=True)
-        for path in (tmp_path / "auth").glob("*.json"):
-            (copy / path.name).write_bytes(path.read_bytes())
-            (copy / path.name).chmod(0o600)
-        thief = source(toolkit, tmp_path / "copy")
-        stolen = await thief.obtain(first.token.access, full=False)
-        assert stolen.kind == "refresh_token"
-        second = await server.obtain(first.token.access, full=False)
-        assert (second.kind, second.fallback) == ("full_auth", True)
-        third = await thief.obtain(stolen.token.access, full=False)
-        assert (third.kind, third.fallback) == ("full_auth", True), (
-            "the server revoked the thief's, too"
-        )
-
-    asyncio.run(journey())
+    server = source(toolkit, tmp_path)
+    first = await server.obtain(None, full=False)
+    copy = tmp_path / "copy" / "auth"
+    copy.mkdir(mode=0o700, parents=True)
+    for path in (tmp_path / "auth").glob("*.json"):
+        (copy / path.name).write_bytes(path.read_bytes())
+        (copy / path.name).chmod(0o600)
+    thief = source(toolkit, tmp_path / "copy")
+    stolen = await thief.obtain(first.token.access, full=False)
+    assert stolen.kind == "refresh_token"
+    second = await server.obtain(first.token.access, full=False)
+    assert (second.kind, second.fallback) == ("full_auth", True)
+    third = await thief.obtain(stolen.token.access, full=False)
+    assert (third.kind, third.fallback) == ("full_auth", True), (
+        "the server revoked the thief's, too"
+    )
 
 
-def test_a_chain_of_refresh_tokens_that_a_user_began_elsewhere(
+async def test_a_chain_of_refresh_tokens_that_a_user_began_elsewhere(
     toolkit: Toolkit, tmp_path: Path
 ) -> None:
-    async def journey() -> None:
-        server = source(toolkit, tmp_path / "first")
-        first = await server.obtain(None, full=False)
-        record = server._now(await server._read())  # type: ignore[arg-type]
-        assert record.refresh
-        later = source(toolkit, tmp_path / "second", "refresh_token")
-        granted = await later.login(record.refresh)
-        assert granted.kind == "refresh_token"
-        assert granted.token.access != first.token.access
-        again = await later.obtain(granted.token.access, full=False)
-        assert again.kind == "refresh_token"
-        with pytest.raises(TokenRefused, match="hpcbench auth login"):
-            await source(toolkit, tmp_path / "third", "refresh_token").obtain(None, full=False)
-
     for name in ("first", "second", "third"):
         (tmp_path / name).mkdir()
-    asyncio.run(journey())
+    server = source(toolkit, tmp_path / "first")
+    first = await server.obtain(None, full=False)
+    record = server._now(await server._read())  # type: ignore[arg-type]
+    assert record.refresh
+    later = source(toolkit, tmp_path / "second", "refresh_token")
+    granted = await later.login(record.refresh)
+    assert granted.kind == "refresh_token"
+    assert granted.token.access != first.token.access
+    again = await later.obtain(granted.token.access, full=False)
+    assert again.kind == "refresh_token"
+    with pytest.raises(TokenRefused, match="hpcbench auth login"):
+        await source(toolkit, tmp_path / "third", "refresh_token").obtain(None, full=False)
 
 
 def test_a_server_that_is_killed_and_comes_back_uses_up_no_refresh_token(

@@ -150,7 +150,7 @@ def test_a_command_gets_its_words_as_they_are_and_its_code_comes_back(
 
 
 def test_what_profiles_print_is_not_taken_for_output(
-    laptop: Path, sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    laptop: Path, sshd: Sshd, tmp_path: Path
 ) -> None:
     # The shell there reads $BASH_ENV, which sshd sets from the key's own options.
     (tmp_path / "noise").write_text("echo Welcome to the cluster; echo really >&2\n")
@@ -487,7 +487,6 @@ def test_init_tries_the_connection_and_writes_a_profile(
     assert code == 3
     assert "ssh-keyscan" in err
     assert not (laptop / "config").exists()
-
     (laptop / ".ssh/known_hosts").write_text(sshd.known)
     assert run(capsys, *words)[0] == 0
     assert run(capsys, "--site", "lab", "list")[1].startswith("no experiments in")
@@ -513,12 +512,10 @@ def test_a_dry_run_is_that_of_the_cluster_and_a_second_one_sends_nothing(
     lab: SshSite, laptop: Path, there: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plan = write_plan(laptop)
-
     assert main(["submit", str(plan), "--dry-run", "--json", "--site", "lab"]) == 0
     reported = capfd.readouterr()
     assert json.loads(reported.out)["samples"] == {"vqa": 1}
     assert re.search(r"sent (?!0 )\d+ bytes of \d+ bytes to 127.0.0.1", reported.err)
-
     assert main(["submit", str(plan), "--dry-run", "--json", "--site", "lab"]) == 0
     assert "sent 0 bytes" in capfd.readouterr().err
     assert not (laptop / "hpcbench/experiments").exists()
@@ -566,7 +563,6 @@ def test_what_is_printed_there_is_printed_here_and_nothing_is_fetched(
     lab: SshSite, there: Path, laptop: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     unpack(there / "home")
-
     assert main(["report", WHOLE, "--methods", "--site", "lab"]) == 0
     printed = capfd.readouterr().out
     assert "exact_match" in printed
@@ -653,11 +649,7 @@ def test_with_a_terminal_here_there_is_one_there_of_the_same_size(
 
 
 def test_following_goes_on_after_a_cut_without_saying_anything_twice(
-    laptop: Path,
-    there: Path,
-    sshd: Sshd,
-    cutter: Cutter,
-    capfdbinary: pytest.CaptureFixture[bytes],
+    laptop: Path, there: Path, sshd: Sshd, cutter: Cutter, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     (there / "hpcbench").write_text(
         "#!/bin/sh\ni=0\nwhile [ $i -lt 60 ]; do\n"
@@ -668,9 +660,7 @@ def test_following_goes_on_after_a_cut_without_saying_anything_twice(
     known.write_text(sshd.known_as(cutter.port))
     profile(laptop, site(sshd, there, port=cutter.port, known_hosts=str(known)))
     threading.Thread(target=heal_after, args=(cutter, 2), daemon=True).start()
-
     assert main(["events", "--follow", "--site", "lab"]) == 1
-
     lines = capfdbinary.readouterr().out.decode().splitlines()
     assert [line.split()[1] for line in lines] == [str(number) for number in range(60)]
     assert cutter.cuts >= 2

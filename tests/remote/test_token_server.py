@@ -224,32 +224,27 @@ def end(access: str) -> float:
 
 
 @pytest.mark.parametrize(("grant", "wrong_by"), [("client_credentials", -3600), ("password", 3600)])
-def test_two_keepers_share_tokens_of_two_seconds_and_no_request_gets_an_expired_one(
+async def test_two_keepers_share_tokens_of_two_seconds_and_no_request_gets_an_expired_one(
     glewlwyd: Glewlwyd, tmp_path: Path, grant: str, wrong_by: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + wrong_by)  # our clock
-
-    async def journey() -> tuple[Keeper, Keeper, set[str], int]:
-        seen: set[str] = set()
-        stalls = 0
-        async with (
-            Keeper(source(glewlwyd, tmp_path, grant)).running() as one,
-            Keeper(source(glewlwyd, tmp_path, grant)).running() as two,
-        ):
-            until = token_file.now() + 3 * LIFETIME
-            while token_file.now() < until:
-                for keeper in (one, two):
-                    access = keeper.ready() or await keeper.wait(20)
-                    seen.add(access)
-                    # The server's times are whole seconds, cut down.
-                    assert real() < end(access) + 1
-                slept = token_file.now()
-                await asyncio.sleep(0.05)
-                stalls += token_file.now() - slept > LIFETIME / 4
-        return one, two, seen, stalls
-
-    one, two, seen, stalls = asyncio.run(journey())
+    seen: set[str] = set()
+    stalls = 0
+    async with (
+        Keeper(source(glewlwyd, tmp_path, grant)).running() as one,
+        Keeper(source(glewlwyd, tmp_path, grant)).running() as two,
+    ):
+        until = token_file.now() + 3 * LIFETIME
+        while token_file.now() < until:
+            for keeper in (one, two):
+                access = keeper.ready() or await keeper.wait(20)
+                seen.add(access)
+                # The server's times are whole seconds, cut down.
+                assert real() < end(access) + 1
+            slept = token_file.now()
+            await asyncio.sleep(0.05)
+            stalls += token_file.now() - slept > LIFETIME / 4
     figures = one.figures.granted + two.figures.granted
     asked = figures["full_auth"] + figures["refresh_token"]
     assert 3 <= len(seen) <= 6
@@ -260,65 +255,55 @@ def test_two_keepers_share_tokens_of_two_seconds_and_no_request_gets_an_expired_
         assert figures["full_auth"] == 1, "every later one came by a refresh token that works once"
 
 
-def test_a_server_that_is_killed_and_comes_back(glewlwyd: Glewlwyd, tmp_path: Path) -> None:
-    async def journey() -> Keeper:
-        async with Keeper(source(glewlwyd, tmp_path, "password")).running() as keeper:
-            first = await keeper.wait(20)
-            glewlwyd.stop()
-            assert keeper.ready() == first
-            await asyncio.sleep(LIFETIME * 1.5)
-            assert keeper.ready() is None
-            assert "cannot be reached" in keeper.status()["why"]
-            await asyncio.to_thread(glewlwyd.start)
-            assert await keeper.wait(20) != first
-        return keeper
-
-    keeper = asyncio.run(journey())
+async def test_a_server_that_is_killed_and_comes_back(glewlwyd: Glewlwyd, tmp_path: Path) -> None:
+    async with Keeper(source(glewlwyd, tmp_path, "password")).running() as keeper:
+        first = await keeper.wait(20)
+        glewlwyd.stop()
+        assert keeper.ready() == first
+        await asyncio.sleep(LIFETIME * 1.5)
+        assert keeper.ready() is None
+        assert "cannot be reached" in keeper.status()["why"]
+        await asyncio.to_thread(glewlwyd.start)
+        assert await keeper.wait(20) != first
     assert keeper.figures.granted["refresh_token"] == 1, "the outage used up no refresh token"
 
 
-def test_a_refresh_token_that_was_used_elsewhere_ends_in_a_full_authentication(
+async def test_a_refresh_token_that_was_used_elsewhere_ends_in_a_full_authentication(
     glewlwyd: Glewlwyd, tmp_path: Path
 ) -> None:
-    async def journey() -> None:
-        server = source(glewlwyd, tmp_path, "password")
-        first = await server.obtain(None, full=False)
-        copy = tmp_path / "copy" / "auth"
-        copy.parent.mkdir()
-        copy.mkdir(mode=0o700)
-        for path in (tmp_path / "auth").glob("*.json"):
-            (copy / path.name).write_bytes(path.read_bytes())
-            (copy / path.name).chmod(0o600)
-        thief = source(glewlwyd, tmp_path / "copy", "password")
-        assert (await thief.obtain(first.token.access, full=False)).kind == "refresh_token"
-        second = await server.obtain(first.token.access, full=False)
-        assert (second.kind, second.fallback) == ("full_auth", True)
-
-    asyncio.run(journey())
+    server = source(glewlwyd, tmp_path, "password")
+    first = await server.obtain(None, full=False)
+    copy = tmp_path / "copy" / "auth"
+    copy.parent.mkdir()
+    copy.mkdir(mode=0o700)
+    for path in (tmp_path / "auth").glob("*.json"):
+        (copy / path.name).write_bytes(path.read_bytes())
+        (copy / path.name).chmod(0o600)
+    thief = source(glewlwyd, tmp_path / "copy", "password")
+    assert (await thief.obtain(first.token.access, full=False)).kind == "refresh_token"
+    second = await server.obtain(first.token.access, full=False)
+    assert (second.kind, second.fallback) == ("full_auth", True)
 
 
-def test_a_revoked_token_and_a_revoked_refresh_token_end_in_a_full_authentication(
+async def test_a_revoked_token_and_a_revoked_refresh_token_end_in_a_full_authentication(
     glewlwyd: Glewlwyd, tmp_path: Path
 ) -> None:
-    async def journey() -> None:
-        server = source(glewlwyd, tmp_path, "password")
-        async with Keeper(server).running() as keeper:
-            first = await keeper.wait(20)
-            assert glewlwyd.active(first)
-            glewlwyd.revoke(first)
-            assert not glewlwyd.active(first)
-            keeper.reject(first)  # as the relay does when the endpoint answers 401
-            second = await keeper.wait(20)
-            assert glewlwyd.active(second)
-            assert keeper.figures.granted["full_auth"] == 2
-            assert keeper.figures.rejected == 1
-        record = await server._read()
-        assert record is not None and record.refresh
-        glewlwyd.revoke(record.refresh)
-        later = await server.obtain(second, full=False)
-        assert (later.kind, later.fallback) == ("full_auth", True)
-
-    asyncio.run(journey())
+    server = source(glewlwyd, tmp_path, "password")
+    async with Keeper(server).running() as keeper:
+        first = await keeper.wait(20)
+        assert glewlwyd.active(first)
+        glewlwyd.revoke(first)
+        assert not glewlwyd.active(first)
+        keeper.reject(first)  # as the relay does when the endpoint answers 401
+        second = await keeper.wait(20)
+        assert glewlwyd.active(second)
+        assert keeper.figures.granted["full_auth"] == 2
+        assert keeper.figures.rejected == 1
+    record = await server._read()
+    assert record is not None and record.refresh
+    glewlwyd.revoke(record.refresh)
+    later = await server.obtain(second, full=False)
+    assert (later.kind, later.fallback) == ("full_auth", True)
 
 
 PLAN = """\

@@ -148,10 +148,7 @@ def test_a_mirrors_list_goes_on_at_the_mirror_whatever_server_it_names(tmp_path:
         entry = {"type": "file", "path": "a" if link else "b", "size": 1}
         return 200, link, json.dumps([entry]).encode()
 
-    with (
-        serving(lambda path, headers: (200, {}, b"[]")) as other,
-        serving(mirror) as server,
-    ):
+    with serving(lambda path, headers: (200, {}, b"[]")) as other, serving(mirror) as server:
         options = {"endpoint": f"{server.url}/hf", "token": "SECRET-3"}
         version = SmartSync(tmp_path / "c").bring(f"hf://org/name@{'a' * 40}", options)
         assert [kept.path for kept in version.kept()] == ["a", "b"]
@@ -252,9 +249,7 @@ def test_a_server_that_marks_nothing_is_taken_at_its_word(tmp_path: Path) -> Non
 # --- the hub -------------------------------------------------------------------------------------------
 
 
-def test_a_branch_that_moves_while_it_is_read_is_read_as_it_was_listed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_branch_that_moves_while_it_is_read_is_read_as_it_was_listed() -> None:
     files = {"config.json": b'{"a": 1}', "model.bin": secrets.token_bytes(5000)}
     first = dict(files)
     with hub({"org/name": files}) as endpoint:
@@ -288,7 +283,6 @@ def test_no_retry_takes_what_is_not_of_its_git_hash(monkeypatch: pytest.MonkeyPa
     oid = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
     file = StoredFile("tokenizer.json", len(data), oid)
     served = bytearray(data)
-
     with serving(lambda path, headers: (200, DATED, bytes(served))) as server:
         url = f"hf://org/name@{'b' * 40}"
         storage = open_storage(url, {"endpoint": server.url})

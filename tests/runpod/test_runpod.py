@@ -135,7 +135,7 @@ def test_a_command_that_is_not_in_the_image(rig: Rig, fake: FakeRunPod) -> None:
     assert not fake.pods
 
 
-def test_the_wrapper_is_reached_through_its_socket(rig: Rig, fake: FakeRunPod) -> None:
+async def test_the_wrapper_is_reached_through_its_socket(rig: Rig, fake: FakeRunPod) -> None:
     """The real wrapper in the pod, asked as a worker asks it."""
     folder = rig.folder / "private-0"
     words = ["--socket", f"{folder}/w.sock", "--engine-dir", str(folder), "--log", f"{folder}/log"]
@@ -151,11 +151,8 @@ def test_the_wrapper_is_reached_through_its_socket(rig: Rig, fake: FakeRunPod) -
                     await asyncio.sleep(0.1)
         raise AssertionError(runner.said())
 
-    async def ask_much() -> None:
-        assert (await ask())["state"] == "empty"
-        await asyncio.gather(*(ask() for _ in range(64)))
-
-    asyncio.run(ask_much())
+    assert (await ask())["state"] == "empty"
+    await asyncio.gather(*(ask() for _ in range(64)))
     runner.end_input()
     assert runner.end() == 0, runner.said()
     assert not fake.pods

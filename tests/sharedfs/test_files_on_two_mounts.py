@@ -13,14 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.experiment.archiving import fold, fold_workers
-from hpcbench.experiment.claims import (
-    Owner,
-    answers_of,
-    claim,
-    pieces_of,
-    release,
-    shard_states,
-)
+from hpcbench.experiment.claims import Owner, answers_of, claim, pieces_of, release, shard_states
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment

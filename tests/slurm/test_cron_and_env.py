@@ -70,11 +70,7 @@ class OwnUser(User):
 
 @pytest.fixture(scope="module")
 def own(
-    lab: Lab,
-    lab_python: Path,
-    image: str,
-    shared_cache: Path,
-    wheel: Path,
+    lab: Lab, lab_python: Path, image: str, shared_cache: Path, wheel: Path
 ) -> Iterator[OwnUser]:
     folder = lab.new_directory("own")
     environment = folder / "env"
@@ -156,7 +152,6 @@ def test_a_job_that_inherits_nothing_has_the_secret_and_nothing_else_shows_it(
     assert refused.returncode == 2
     assert "${env:PROBE_KEY}" in refused.stderr
     assert _experiments(own) == before
-
     own.environment["PROBE_KEY"] = SECRET
     own.at_slurm(hold=True)
     with argument_lists() as lists:
@@ -188,7 +183,6 @@ def test_jobs_run_what_was_submitted_or_stop_with_what_changed(own: OwnUser, ima
     until(lambda: _stopped(own, plain), 120, "the worker to stop")
     assert own.finish(copied) == "done"
     assert own.answered(copied) == 2
-
     work.write_text(before + "\n# pulled\n")
     (cause,) = {failure["cause"] for failure in own.status(plain)["failures"]}
     assert "the environment changed since submit: hpcbench/worker/process.py differs" in cause

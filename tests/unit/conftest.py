@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hpcbench import secret
+from tests.unit.command import Cli
 
 NOWHERE = Path("/nonexistent")
 """The home of a test that writes no files."""
@@ -17,8 +18,9 @@ NOWHERE = Path("/nonexistent")
 
 @pytest.fixture(autouse=True)
 def _own_settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Site profiles, registry and tokens of the user are none, or those in the folder of the test."""
+    """Experiments, caches, site profiles, registry and tokens are in the folder of the test, or none."""
     folder = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else NOWHERE
+    monkeypatch.setenv("HPCBENCH_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
 
@@ -27,6 +29,12 @@ def _own_settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 def _own_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Secrets that a test reveals are not masked in the texts of the tests after it."""
     monkeypatch.setattr(secret, "_revealed", set(secret._revealed))
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """`hpcbench`, and what it prints."""
+    return Cli(capsys)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import (
-    Appender,
-    create_exclusive,
-    write_atomic,
-    write_json,
-)
+from hpcbench.files.atomic import Appender, create_exclusive, write_atomic, write_json
 from hpcbench.planning import plan_work
 from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.experiment_plan import ExperimentPlan
@@ -124,8 +119,7 @@ def submitted(
     write_atomic(here.resolved_file, plan.model_dump_json())
     write_json(here.manifest_file, {"work": work.model_dump(mode="json"), "measured": {}})
     write_json(
-        here.chosen_file,
-        {name: [(0, samples)] for name in {one.run_task for one in work.shards}},
+        here.chosen_file, {name: [(0, samples)] for name in {one.run_task for one in work.shards}}
     )
     return here
 

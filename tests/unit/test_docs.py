@@ -40,6 +40,7 @@ from hpcbench.testing import check
 from tests.conftest import ROOT
 from tests.pages import blocks
 from tests.syntax import parsed
+from tests.unit.command import Cli
 
 PACKAGE = ROOT / "hpcbench"
 
@@ -195,12 +196,12 @@ def test_a_block_of_another_guide_names_its_test_or_says_why_it_does_not_run(pag
 
 
 def test_the_first_plan_of_the_page_what_to_set_is_written_and_valid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     (block,) = (one for one in blocks(ROOT / "docs/what-to-set.md") if one.language == "sh")
-    assert main(block.text.split()[1:]) == 0, capsys.readouterr().err
+    cli(*(block.text.split()[1:]))
     (written,) = tmp_path.glob("*.yaml")
     assert main(["validate", written.name]) == 0
 
@@ -434,7 +435,4 @@ def test_the_portals_rules_name_code_and_tests_that_exist() -> None:
             text = (path / f"{module}.py").read_text(encoding="utf-8")
             assert name == "py" or re.search(rf"(def|class) {name}\b", text), (number, module, name)
         for named in re.findall(r"(?:^|; )`([a-z_]+)`", tests.strip()):
-            assert (ROOT / f"tests/unit/portal/test_portal_{named}.py").is_file(), (
-                number,
-                named,
-            )
+            assert (ROOT / f"tests/unit/portal/test_portal_{named}.py").is_file(), (number, named)

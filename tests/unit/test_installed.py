@@ -20,18 +20,9 @@ from hpcbench.site.doctor import checks
 from tests.conftest import ROOT
 
 EXTRAS = (
-    "hf",
-    "http",
-    "s3",
-    "pdf",
-    "arrow",
-    "excel",
-    "portal",
-    "postgresql",
-    "docker",
-    "mlflow",
+    "hf", "http", "s3", "pdf", "arrow", "excel", "portal", "postgresql", "docker", "mlflow",
     "wandb",
-)
+)  # fmt: skip
 
 OURS = "[console_scripts]\nhpcbench = hpcbench_vlm:entry\n"
 BEFORE = "[console_scripts]\nhpcbench = hpcbench.cli.main:entry\n"

@@ -20,27 +20,11 @@ from tests.conftest import ROOT
 from tests.syntax import parsed
 
 WORDS = (
-    "told",
-    "whoever",
-    "somebody",
-    "nobody",
-    "everybody",
-    "anew",
-    "begun",
-    "lies there",
-    "held against",
-    "wished",
-    "anyhow",
-    "by and by",
-    "looked at",
-    "parted",
-    "as they stand",
-    "to be had",
-    r"(?:say|says|know|knows) nothing of",
-    "one's own",
-    "as it came",
+    "told", "whoever", "somebody", "nobody", "everybody", "anew", "begun", "lies there",
+    "held against", "wished", "anyhow", "by and by", "looked at", "parted", "as they stand",
+    "to be had", r"(?:say|says|know|knows) nothing of", "one's own", "as it came",
     r"stands(?! (?:for|in for|alone)\b)",
-)
+)  # fmt: skip
 # In a text a name may be one of them: in back quotes, as an argument (`told:`), or part of a file's name.
 FOUND = re.compile(rf"(?<![\w`.\"'-])({'|'.join(WORDS)})(?![\w`\"':]|\.\w)", re.IGNORECASE)
 # The same words as parts of a name.

@@ -45,9 +45,7 @@ def test_every_sample_is_in_one_shard_and_every_run_task_in_one_group(
     tasks = [run_task(f"t{index}", resources=shapes[index]) for index in range(len(counts))]
     plan = resolved(*tasks, parallelism=parallelism, shard_size=shard_size)
     samples = {f"t{index}": count for index, count in enumerate(counts)}
-
     work = plan_work(plan, measured(plan, samples))
-
     for name, count in samples.items():
         covered = [
             sample

@@ -226,9 +226,7 @@ def test_a_kill_at_any_write_loses_no_finished_turn_and_pays_once(
         run.go(kill_at=kill_at, before=before)
     finished = [line for line in run.lines if "reply" in line]
     asked = len(run.model.asked)
-
     end = run.go()
-
     assert end is not None
     assert run.lines[: len(finished)] == finished or "intent" in run.lines[1]
     paid = sum(name == "pay" for name, *_ in run.tools.called)
@@ -347,9 +345,7 @@ def test_no_call_of_a_model_ends_more_than_itself(
     if as_text:
         plan = '<tool_call>{"name": "create_plan", "arguments": {"steps": ["look"]}}</tool_call>'
         run.model.replies = [plan, text, "42"]
-
     assert run.go() == End("answered", "42")
-
     (result,) = run.lines[1]["results"]
     assert result["kind"] == kind or (as_text and kind == "unknown" and HALF in tool)
     read = Trajectory.of("s1", json.loads(json.dumps(run.lines)))

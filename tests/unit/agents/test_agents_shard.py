@@ -56,7 +56,7 @@ class SlowTools(Tools):
         return await super().call(name, arguments, images, seconds)
 
 
-def test_a_payment_under_way_is_finished_when_the_engine_ends(tmp_path: Path) -> None:
+async def test_a_payment_under_way_is_finished_when_the_engine_ends(tmp_path: Path) -> None:
     plan = resolved(run_task("numbers", model={"engine": "remote"}, agent=with_tools()))
     state = ShardState(Shard(run_task="numbers", index=0, start=0, stop=2), 0, 0, "free", None)
     taken = claim(Experiment(tmp_path), state, Owner.here())
@@ -65,18 +65,14 @@ def test_a_payment_under_way_is_finished_when_the_engine_ends(tmp_path: Path) ->
         (Sample(one, (), {}, ("42",), one), Request(one, (Message("user", "?"),), {}, 60.0))
         for one in ("s0", "s1")
     ]
-
-    async def work() -> EngineGone:
-        tools = SlowTools()
-        client = cast(Client, Engine(tools.paying))
-        served = {"": Served(plan.run_tasks[0], client)}
-        trajectories = Trajectories(served, tools, ToolTimes(30), tmp_path)
-        with pytest.raises(EngineGone) as caught:
-            async for _ in trajectories.answers(asked, taken, 2, asyncio.Event()):
-                pass
-        return caught.value
-
-    gone = asyncio.run(work())
+    tools = SlowTools()
+    client = cast(Client, Engine(tools.paying))
+    served = {"": Served(plan.run_tasks[0], client)}
+    trajectories = Trajectories(served, tools, ToolTimes(30), tmp_path)
+    with pytest.raises(EngineGone) as caught:
+        async for _ in trajectories.answers(asked, taken, 2, asyncio.Event()):
+            pass
+    gone = caught.value
     assert gone.in_flight == ("s1",)
     intent, turn = turns_of(taken.experiment, "numbers", 0, "s0")
     assert intent["intent"]["tool"] == "pay"

@@ -63,10 +63,7 @@ class Tools:
 @contextlib.contextmanager
 def started(run: Loop, outside: Path) -> Iterator[Tools]:
     said = list[str]()
-    entries = [
-        entry("bad", "Bad", outside=str(outside)),
-        entry("kept", "Stateless"),
-    ]
+    entries = [entry("bad", "Bad", outside=str(outside)), entry("kept", "Stateless")]
 
     async def make() -> ToolHost:
         host = ToolHost(
@@ -283,9 +280,7 @@ def test_calls_at_once_neither_see_nor_fill_each_others_folders(tools: Tools) ->
     assert (result.kind, "No space left" in result.text) == ("raised", True), result
 
 
-def test_nothing_of_the_callers_environment_is_seen(
-    tools: Tools, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_the_callers_environment_is_seen(tools: Tools) -> None:
     names = set(tools.call("environment").text.split())
     allowed = {*confine.KEPT, "HOME", "TMPDIR", "OMP_NUM_THREADS", "PYTHONDONTWRITEBYTECODE"}
     assert names <= allowed | {"PYTHONSAFEPATH", "CUDA_VISIBLE_DEVICES"}

@@ -78,13 +78,8 @@ def test_all_tools_of_an_agent_answer_from_one_box(tmp_path: Path) -> None:
                 box.call("calculator", {"expression": {1, 2}}, [], 20),
             )
             assert [one.kind for one in found] == [
-                "ok",
-                "ok",
-                "error",
-                "ok",
-                "unknown",
-                "arguments",
-            ]
+                "ok", "ok", "error", "ok", "unknown", "arguments",
+            ]  # fmt: skip
             assert found[0].text == "42"
             assert found[1].text == f"1\n{str(path)!r}"
             assert found[2].text.endswith("ZeroDivisionError: division by zero")
@@ -99,27 +94,23 @@ def test_all_tools_of_an_agent_answer_from_one_box(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_snippet_shows_its_images(tmp_path: Path) -> None:
+async def test_a_snippet_shows_its_images(tmp_path: Path) -> None:
     code = (
         "from PIL import Image\n"
         "for name in ('b', 'a'):\n    Image.new('L', (9, 9)).save(f'{name}.png')\n"
     )
-
-    async def work() -> None:
-        box = await toolbox_of(Agent(tools=("python",)))
-        try:
-            shown = await box.call("python", {"code": code}, [], 20)
-            assert (shown.kind, shown.text, len(shown.images)) == ("ok", "", 2)
-            printed = await box.call("python", {"code": "print('x' * 10**6)"}, [], 20)
-            assert printed.text.endswith("… 980001 characters more")
-            silent = await box.call("python", {"code": "x = 1"}, [], 20)
-            assert silent.text == "(it printed nothing)"
-            broken = await box.call("python", {"code": "1 +"}, [], 20)
-            assert (broken.kind, "SyntaxError" in broken.text) == ("error", True)
-        finally:
-            await box.close()
-
-    run(work())
+    box = await toolbox_of(Agent(tools=("python",)))
+    try:
+        shown = await box.call("python", {"code": code}, [], 20)
+        assert (shown.kind, shown.text, len(shown.images)) == ("ok", "", 2)
+        printed = await box.call("python", {"code": "print('x' * 10**6)"}, [], 20)
+        assert printed.text.endswith("… 980001 characters more")
+        silent = await box.call("python", {"code": "x = 1"}, [], 20)
+        assert silent.text == "(it printed nothing)"
+        broken = await box.call("python", {"code": "1 +"}, [], 20)
+        assert (broken.kind, "SyntaxError" in broken.text) == ("error", True)
+    finally:
+        await box.close()
 
 
 def test_plugins_are_listed_without_being_started() -> None:

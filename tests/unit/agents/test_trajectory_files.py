@@ -24,9 +24,7 @@ def test_tools_in_images_see_copies_and_nothing_beside_them(tmp_path: Path, copi
     (data / "answers.jsonl").write_text("right")
     sample = Sample("s1", (data / "page.png", PNG), {}, (), "d")
     files = _Files(near, sample, Trajectory("s1"), copied=copied)
-
     files.write_pages()
-
     first, second = files.pages()
     assert [first.read_bytes(), second.read_bytes()] == [PNG, PNG]
     assert first.is_relative_to(near) is copied

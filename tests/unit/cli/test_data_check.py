@@ -13,15 +13,9 @@ import pytest
 from PIL import Image
 
 from hpcbench import plugins
-from hpcbench.cli.main import main
-from hpcbench.data.check import (
-    Card,
-    Survey,
-    sheet_html,
-    sheet_png,
-    survey,
-)
+from hpcbench.data.check import Card, Survey, sheet_html, sheet_png, survey
 from hpcbench.plugins import DatasetSpec
+from tests.unit.command import Cli
 
 
 def examined(folder: Path, *rows: dict[str, Any], **more: Any) -> tuple[Survey, list[Card]]:
@@ -58,8 +52,7 @@ def test_the_same_question_about_the_same_image_is_a_duplicate(tmp_path: Path) -
         picture(tmp_path / f"{name}.png", min(number, 1))
     rows = [("b.png", "total?"), ("c.png", "total?"), ("b.png", "date?"), ("a.png", "total?")]
     found, _ = examined(
-        tmp_path,
-        *({"images": [image], "fields": {"question": asked}} for image, asked in rows),
+        tmp_path, *({"images": [image], "fields": {"question": asked}} for image, asked in rows)
     )
     assert found.same_samples == [["0", "1"]]
     assert found.same_images == [["0", "1"]]
@@ -115,7 +108,7 @@ def test_half_a_character_is_shown_as_none(tmp_path: Path) -> None:
 
 
 def test_what_is_bad_is_printed_with_its_file_where_it_has_no_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
     data, registry = tmp_path / "data", tmp_path / "registry"
@@ -128,6 +121,6 @@ def test_what_is_bad_is_printed_with_its_file_where_it_has_no_line(
     document = {"schema_version": 1, "name": "bills", "source": str(data), "iterator": "sroie"}
     (registry / "datasets/bills.yaml").write_text(json.dumps(document))
     out = str(tmp_path / "out")
-    assert main(["data", "check", "bills", "--registry", str(registry), "--out", out]) == 1
-    assert f"{data}/test/entities/b.txt: no image b in" in capsys.readouterr().out
+    printed = cli("data", "check", "bills", "--registry", registry, "--out", out, code=1)
+    assert f"{data}/test/entities/b.txt: no image b in" in printed
     assert (tmp_path / "out/sheet.png").exists()

@@ -13,24 +13,19 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from hpcbench.cli.main import main
 from hpcbench.cli.output import _PlainProgress
 from hpcbench.data.progress import Moved
 from hpcbench.experiment.layout import Experiment
 from hpcbench.registry.catalog import load_definition
 from hpcbench.reporting.upload import upload_results
 from hpcbench.schema.dataset import Dataset
+from tests.unit.command import Cli
 from tests.unit.small import experiment, record
 
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
-
-
-def printed(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:
-    assert main(argv) == code, capsys.readouterr().err
-    return capsys.readouterr().out
 
 
 def a_dataset(folder: Path, count: int = 3) -> Path:
@@ -53,76 +48,67 @@ def a_dataset(folder: Path, count: int = 3) -> Path:
     return folder
 
 
-def test_a_folder_is_added_checked_and_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_is_added_checked_and_kept(tmp_path: Path, cli: Cli) -> None:
     a_dataset(tmp_path / "far away")
     source, registry = f"file://{tmp_path}/far%20away", str(tmp_path / "registry")
-    out = printed(capsys, "data", "add", source, "--name", "team/bills", "--out", registry)
+    out = cli("data", "add", source, "--name", "team/bills", "--out", registry)
     assert "registry/datasets/team/bills.yaml" in out
     more = ("--registry", registry)
-    found = json.loads(
-        printed(
-            capsys, "data", "check", "team/bills", "--out", str(tmp_path / "sheet"), "--json", *more
-        )
-    )
+    found = cli.json("data", "check", "team/bills", "--out", tmp_path / "sheet", "--json", *more)
     assert (found["samples"], found["fields"], found["formats"]) == (3, {"question": 3}, {"PNG": 3})
     assert found["sizes"] == {"smallest": "30x20", "median": "31x20", "largest": "32x20"}
     with Image.open(tmp_path / "sheet/sheet.png") as sheet:
         assert sheet.width > 1000
     assert "Сколько?" in (tmp_path / "sheet/index.html").read_text()
-    (version,) = json.loads(printed(capsys, "data", "list", "--json"))
+    (version,) = cli.json("data", "list", "--json")
     assert (version["source"], version["files"]) == (source, 4)
-    (synced,) = json.loads(printed(capsys, "data", "sync", "team/bills", "--json", *more))
+    (synced,) = cli.json("data", "sync", "team/bills", "--json", *more)
     assert synced["path"] == version["path"]
-    assert "4 files are unchanged" in printed(capsys, "data", "verify")
+    assert "4 files are unchanged" in cli("data", "verify")
 
 
 def test_a_folder_of_any_name_gets_a_name_that_definitions_may_have(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
     odd, registry = a_dataset(tmp_path / "My (Set) №1"), str(tmp_path / "registry")
-    out = printed(capsys, "data", "add", str(odd), "--out", registry)
+    out = cli("data", "add", odd, "--out", registry)
     assert "registry/datasets/my_set_1.yaml" in out
-    out = printed(capsys, "data", "add", str(a_dataset(tmp_path / "Счета")), "--out", registry)
+    out = cli("data", "add", a_dataset(tmp_path / "Счета"), "--out", registry)
     (scheta,) = (tmp_path / "registry/datasets").glob("scheta+*.yaml")
     assert str(scheta) in out
     assert load_definition(Dataset, scheta)[0].name == "счета"
-    out = printed(capsys, "data", "add", str(odd), "--name", "set №2", "--out", registry)
+    out = cli("data", "add", odd, "--name", "set №2", "--out", registry)
     assert load_definition(Dataset, next(scheta.parent.glob("set-*+*.yaml")))[0].name == "set №2"
-    assert main(["data", "add", str(odd), "--name", "../set №1", "--out", registry]) == 2
-    assert "--name '../set №1': a name must be one line" in (reported := capsys.readouterr().err)
+    said = cli.err("data", "add", odd, "--name", "../set №1", "--out", registry)
+    assert "--name '../set №1': a name must be one line" in (reported := said)
     assert "--name set_1" in reported
 
 
-def test_what_is_broken_is_reported_and_is_an_exit_code(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_broken_is_reported_and_is_an_exit_code(tmp_path: Path, cli: Cli) -> None:
     folder = a_dataset(tmp_path / "d")
     (folder / "1.png").write_text("no image")
     (folder / "2.png").write_bytes((folder / "0.png").read_bytes())
-    printed(capsys, "data", "add", str(folder), "--out", str(tmp_path / "r"))
+    cli("data", "add", folder, "--out", tmp_path / "r")
     out = tmp_path / "out"
-    assert main(["data", "check", "d", "--out", str(out), "--registry", str(tmp_path / "r")]) == 1
-    reported = capsys.readouterr()
+    reported = cli.both("data", "check", "d", "--out", out, "--registry", tmp_path / "r", code=1)
     assert "answers.csv:3: sample '1': " in reported.out
     assert "several documents have the same image: 0, 2" in reported.out
     assert "1 rows or samples of d are unusable" in reported.err
     assert (out / "sheet.png").exists()
 
 
-def test_damage_is_found_and_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_found_and_repaired(tmp_path: Path, cli: Cli) -> None:
     a_dataset(tmp_path / "d")
     source = f"file://{tmp_path}/d"
-    (synced,) = json.loads(printed(capsys, "data", "sync", source, "--json"))
+    (synced,) = cli.json("data", "sync", source, "--json")
     broken = Path(synced["path"]) / "1.png"
     good, stat = broken.read_bytes(), broken.stat()
     broken.write_bytes(good[:-1] + b"?")
     os.utime(broken, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert "1.png is damaged" in printed(capsys, "data", "verify", code=1)
-    assert "1.png was repaired" in printed(capsys, "data", "verify", "--repair")
+    assert "1.png is damaged" in cli("data", "verify", code=1)
+    assert "1.png was repaired" in cli("data", "verify", "--repair")
     assert broken.read_bytes() == good
-    assert "files are unchanged" in printed(capsys, "data", "verify")
+    assert "files are unchanged" in cli("data", "verify")
 
 
 def spoil(path: Path) -> bytes:
@@ -149,141 +135,127 @@ def weights(folder: Path) -> Path:
 
 
 @pytest.mark.long
-def test_weights_in_the_cache_are_read_on_request_and_repaired(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_in_the_cache_are_read_on_request_and_repaired(tmp_path: Path, cli: Cli) -> None:
     more = a_model(tmp_path / "r", f"file://{weights(tmp_path / 'm')}")
-    (fetched,) = json.loads(printed(capsys, "models", "fetch", "m", "--json", *more))
-    assert "content_hash: sha256:" in printed(capsys, "models", "verify", "m", *more)
-    assert "m matches its definition" in printed(capsys, "models", "verify", "m", *more)
+    (fetched,) = cli.json("models", "fetch", "m", "--json", *more)
+    assert "content_hash: sha256:" in cli("models", "verify", "m", *more)
+    assert "m matches its definition" in cli("models", "verify", "m", *more)
     broken = Path(fetched["path"]) / "model.safetensors"
     good = spoil(broken)
-    said = printed(capsys, "models", "verify", "m", *more, code=1)
+    said = cli("models", "verify", "m", *more, code=1)
     assert "model.safetensors is damaged" in said
     assert "matches its definition" not in said
-    said = printed(capsys, "models", "verify", "m", "--repair", *more)
+    said = cli("models", "verify", "m", "--repair", *more)
     assert "model.safetensors was repaired" in said
     assert "m matches its definition" in said
     assert broken.read_bytes() == good
 
 
-def test_damaged_weights_are_not_locked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_weights_are_not_locked(tmp_path: Path, cli: Cli) -> None:
     more = a_model(tmp_path / "r", f"file://{weights(tmp_path / 'm')}")
-    (fetched,) = json.loads(printed(capsys, "models", "fetch", "m", "--json", *more))
+    (fetched,) = cli.json("models", "fetch", "m", "--json", *more)
     spoil(Path(fetched["path"]) / "model.safetensors")
-    printed(capsys, "models", "verify", "m", *more, code=1)
+    cli("models", "verify", "m", *more, code=1)
     assert "content_hash" not in (tmp_path / "r/models/m.yaml").read_text()
 
 
 @pytest.mark.parametrize("lost", [["model.safetensors"], ["model.safetensors", "config.json"]])
 def test_what_is_locked_after_a_repair_knows_the_files_that_were_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: list[str]
+    tmp_path: Path, cli: Cli, lost: list[str]
 ) -> None:
     more = a_model(tmp_path / "r", f"file://{weights(tmp_path / 'm')}")
-    (fetched,) = json.loads(printed(capsys, "models", "fetch", "m", "--json", *more))
+    (fetched,) = cli.json("models", "fetch", "m", "--json", *more)
     for name in lost:
         (Path(fetched["path"]) / name).unlink()
-    printed(capsys, "models", "verify", "m", "--repair", *more)
-    assert "m matches its definition" in printed(capsys, "models", "verify", "m", *more)
+    cli("models", "verify", "m", "--repair", *more)
+    assert "m matches its definition" in cli("models", "verify", "m", *more)
 
 
 def test_weights_in_a_folder_are_read_again_however_often_they_were_hashed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
     more = a_model(tmp_path / "r", str(weights(tmp_path / "m")))
-    printed(capsys, "models", "verify", "m", *more)
-    assert "m matches its definition" in printed(capsys, "models", "verify", "m", *more)
+    cli("models", "verify", "m", *more)
+    assert "m matches its definition" in cli("models", "verify", "m", *more)
     spoil(tmp_path / "m/model.safetensors")
-    assert main(("models", "verify", "m", *more)) == 2
-    assert "the files have another hash: sha256:" in capsys.readouterr().err
+    assert "the files have another hash: sha256:" in cli.err("models", "verify", "m", *more)
 
 
 @pytest.mark.parametrize("by", ["url", "key"])
 def test_weights_without_a_definition_are_verified_by_url_or_key(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str
+    tmp_path: Path, cli: Cli, by: str
 ) -> None:
     url = f"file://{weights(tmp_path / 'm')}"
-    (fetched,) = json.loads(printed(capsys, "models", "fetch", url, "--json"))
+    (fetched,) = cli.json("models", "fetch", url, "--json")
     name = url if by == "url" else Path(fetched["path"]).parent.name[:8]
-    assert "2 files are unchanged" in printed(capsys, "models", "verify", name)
+    assert "2 files are unchanged" in cli("models", "verify", name)
     spoil(Path(fetched["path"]) / "config.json")
-    assert "config.json is damaged" in printed(capsys, "models", "verify", name, code=1)
-    assert "config.json was repaired" in printed(capsys, "models", "verify", name, "--repair")
+    assert "config.json is damaged" in cli("models", "verify", name, code=1)
+    assert "config.json was repaired" in cli("models", "verify", name, "--repair")
 
 
-def test_an_unknown_model_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(("models", "verify", "tiny-vml")) == 2
-    assert "did you mean 'tiny-vlm'?" in capsys.readouterr().err
+def test_an_unknown_model_is_reported(cli: Cli) -> None:
+    assert "did you mean 'tiny-vlm'?" in cli.err("models", "verify", "tiny-vml")
 
 
-def test_pruning_tells_first_and_takes_the_oldest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pruning_tells_first_and_takes_the_oldest(tmp_path: Path, cli: Cli) -> None:
     for name in ("one", "two"):
         a_dataset(tmp_path / name)
-        printed(capsys, "data", "sync", f"file://{tmp_path}/{name}")
-    assert printed(capsys, "data", "prune", "--free", "1") == "", (
-        "an experiment may be about to use it"
-    )
-    for number, one in enumerate(versions(capsys)):
+        cli("data", "sync", f"file://{tmp_path}/{name}")
+    assert cli("data", "prune", "--free", "1") == "", "an experiment may be about to use it"
+    for number, one in enumerate(versions(cli)):
         os.utime(Path(one["path"]).parent / "used", (9 - number, 9 - number))
-    dry = printed(capsys, "data", "prune", "--free", "0.0000001", "--dry-run")
+    dry = cli("data", "prune", "--free", "0.0000001", "--dry-run")
     assert f"file://{tmp_path}/one" in dry
     assert f"file://{tmp_path}/two" not in dry
-    assert len(json.loads(printed(capsys, "data", "list", "--json"))) == 2
-    assert printed(capsys, "data", "prune", "--free", "0.0000001") == dry
-    (left,) = json.loads(printed(capsys, "data", "list", "--json"))
+    assert len(cli.json("data", "list", "--json")) == 2
+    assert cli("data", "prune", "--free", "0.0000001") == dry
+    (left,) = cli.json("data", "list", "--json")
     assert left["source"] == f"file://{tmp_path}/two"
 
 
-def versions(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+def versions(cli: Cli) -> list[dict[str, Any]]:
     """The one that was used last comes first."""
-    found: list[dict[str, Any]] = json.loads(printed(capsys, "data", "list", "--json"))
+    found: list[dict[str, Any]] = cli.json("data", "list", "--json")
     return found
 
 
-def test_pruning_takes_what_was_used_today_only_if_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pruning_takes_what_was_used_today_only_if_asked(tmp_path: Path, cli: Cli) -> None:
     a_dataset(tmp_path / "d")
-    printed(capsys, "data", "sync", f"file://{tmp_path}/d")
-    assert printed(capsys, "data", "prune", "--older", "1") == ""
-    assert f"file://{tmp_path}/d" in printed(capsys, "data", "prune", "--older", "0")
-    assert versions(capsys) == []
+    cli("data", "sync", f"file://{tmp_path}/d")
+    assert cli("data", "prune", "--older", "1") == ""
+    assert f"file://{tmp_path}/d" in cli("data", "prune", "--older", "0")
+    assert versions(cli) == []
 
 
 def test_pruning_counts_what_several_versions_share_when_the_last_goes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
     folder = a_dataset(tmp_path / "d")
     (folder / "large.bin").write_bytes(bytes(5000))
     for number in range(2):
         (folder / "note.txt").write_text("x" * number)
-        printed(capsys, "data", "sync", f"file://{folder}")
-    older = versions(capsys)[1]["path"]
+        cli("data", "sync", f"file://{folder}")
+    older = versions(cli)[1]["path"]
     os.utime(Path(older).parent / "used", (1, 1))
-    assert main(["data", "prune", "--older", "1", "--dry-run"]) == 0
-    assert "1 versions (0 bytes)" in capsys.readouterr().err
-    assert main(["data", "prune", "--older", "0", "--dry-run"]) == 0
-    assert "2 versions (5." in capsys.readouterr().err
+    assert "1 versions (0 bytes)" in cli.err("data", "prune", "--older", "1", "--dry-run", code=0)
+    assert "2 versions (5." in cli.err("data", "prune", "--older", "0", "--dry-run", code=0)
 
 
-def test_an_empty_cache_is_said_to_be_empty(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["data", "prune", "--free", "1"]) == 0
-    assert f"{tmp_path}/home/cache/datasets has nothing else" in capsys.readouterr().err
-    printed(capsys, "data", "sync", f"file://{a_dataset(tmp_path / 'd')}")
-    assert main(["data", "prune", "--free", "1"]) == 0
-    assert "cannot free more: the other versions are in use" in capsys.readouterr().err
+def test_an_empty_cache_is_said_to_be_empty(tmp_path: Path, cli: Cli) -> None:
+    said = cli.err("data", "prune", "--free", "1", code=0)
+    assert f"{tmp_path}/home/cache/datasets has nothing else" in said
+    cli("data", "sync", f"file://{a_dataset(tmp_path / 'd')}")
+    printed = cli.err("data", "prune", "--free", "1", code=0)
+    assert "cannot free more: the other versions are in use" in printed
 
 
 def test_experiments_of_others_that_cannot_be_read_keep_what_they_may_use(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, days in (("old", 31), ("new", 5)):
         a_dataset(tmp_path / name)
-        (one,) = json.loads(printed(capsys, "data", "sync", f"file://{tmp_path}/{name}", "--json"))
+        (one,) = cli.json("data", "sync", f"file://{tmp_path}/{name}", "--json")
         long_ago = time.time() - days * 86400
         os.utime(Path(one["path"]).parent / "used", (long_ago, long_ago))
     theirs = experiment(tmp_path / "home", [record(1)]).path
@@ -293,24 +265,21 @@ def test_experiments_of_others_that_cannot_be_read_keep_what_they_may_use(
         "access",
         lambda path, how: theirs not in (Path(path), *Path(path).parents) and access(path, how),
     )
-    assert "rt" not in printed(capsys, "list")
-    out = printed(capsys, "data", "prune", "--older", "3")
+    assert "rt" not in cli("list")
+    out = cli("data", "prune", "--older", "3")
     assert f"file://{tmp_path}/old" in out
     assert f"file://{tmp_path}/new" not in out
     long_ago = time.time() - 40 * 86400
     os.utime(theirs, (long_ago, long_ago))
-    assert f"file://{tmp_path}/new" in printed(capsys, "data", "prune", "--older", "3")
+    assert f"file://{tmp_path}/new" in cli("data", "prune", "--older", "3")
 
 
 @pytest.mark.parametrize("readable", [True, False])
 def test_an_experiment_that_is_removed_meanwhile_needs_nothing(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    readable: bool,
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, readable: bool
 ) -> None:
     source = f"file://{a_dataset(tmp_path / 'set')}"
-    printed(capsys, "data", "sync", source)
+    cli("data", "sync", source)
     going = experiment(tmp_path / "home", [record(1)]).path
     access = os.access
 
@@ -322,50 +291,45 @@ def test_an_experiment_that_is_removed_meanwhile_needs_nothing(
         return access(path, how)
 
     monkeypatch.setattr(os, "access", goes)
-    assert source in printed(capsys, "data", "prune", "--older", "0")
+    assert source in cli("data", "prune", "--older", "0")
     assert not going.exists()
 
 
 def test_one_that_cannot_be_repaired_does_not_stand_in_the_way_of_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
     broken = []
     for name in ("one", "two", "three"):
         source = a_dataset(tmp_path / name)
-        (synced,) = json.loads(printed(capsys, "data", "sync", f"file://{source}", "--json"))
+        (synced,) = cli.json("data", "sync", f"file://{source}", "--json")
         broken.append(Path(synced["path"]) / "1.png")
         broken[-1].write_bytes(b"?")
     (tmp_path / "two/1.png").unlink()
-    assert main(["data", "verify", "--repair", "--json"]) == 1
-    reported = capsys.readouterr()
+    reported = cli.both("data", "verify", "--repair", "--json", code=1)
     assert "1 files are still damaged" in reported.err
     errors = {Path(one["source"]).name: one.get("error", "") for one in json.loads(reported.out)}
     assert "has changed since" in errors.pop("two")
     assert errors == {"one": "", "three": ""}
     assert [path.stat().st_size > 1 for path in broken] == [True, False, True]
-    output = printed(capsys, "data", "verify", "--repair", code=1)
+    output = cli("data", "verify", "--repair", code=1)
     assert "two: 1.png is damaged" in output
 
 
-def test_a_name_comes_before_the_beginning_of_a_key(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_comes_before_the_beginning_of_a_key(tmp_path: Path, cli: Cli) -> None:
     registry = tmp_path / "r"
     sources = [f"file://{a_dataset(tmp_path / name)}" for name in ("one", "two")]
-    printed(capsys, "data", "sync", *sources)
-    first, second = versions(capsys)
+    cli("data", "sync", *sources)
+    first, second = versions(cli)
     name = first["key"][:5]
-    printed(capsys, "data", "add", second["source"], "--name", name, "--out", str(registry))
-    (found,) = json.loads(
-        printed(capsys, "data", "verify", name, "--json", "--registry", str(registry))
-    )
+    cli("data", "add", second["source"], "--name", name, "--out", registry)
+    (found,) = cli.json("data", "verify", name, "--json", "--registry", registry)
     assert found["key"] == second["key"]
-    (found,) = json.loads(printed(capsys, "data", "verify", first["key"][:6], "--json"))
+    (found,) = cli.json("data", "verify", first["key"][:6], "--json")
     assert found["key"] == first["key"]
 
 
 def test_what_is_brought_is_shared_as_the_site_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = grp.getgrgid(os.getgid() if os.geteuid() else grp.getgrnam("users").gr_gid)
     (tmp_path / "sites").mkdir()
@@ -376,7 +340,7 @@ def test_what_is_brought_is_shared_as_the_site_says(
     before = os.umask(0o077)
     try:
         source = a_dataset(tmp_path / "d")
-        (synced,) = json.loads(printed(capsys, "data", "sync", f"file://{source}", "--json"))
+        (synced,) = cli.json("data", "sync", f"file://{source}", "--json")
     finally:
         os.umask(before)
     made = [Path(synced["path"]), *Path(synced["path"]).rglob("*"), tmp_path / "home/cache"]
@@ -402,18 +366,18 @@ def test_piped_progress_has_a_rate_of_what_moved_now(
     ]
 
 
-def test_a_prompt_is_shown_as_the_model_gets_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_prompt_is_shown_as_the_model_gets_it(cli: Cli) -> None:
     asked = ("prompts", "show", "demo_vqa", "--sample", "easy-0001-code", "--prompt", "demo_vqa")
-    shown = json.loads(printed(capsys, *asked, "--model", "tiny-vlm", "--json"))
+    shown = cli.json(*asked, "--model", "tiny-vlm", "--json")
     assert shown["prompt"] == "demo_vqa"
     assert shown["messages"][0]["text"] == "Which code is given?"
     assert shown["chat_template"] == (
         "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Which code is given?<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-    assert "easy/0001.png" in printed(capsys, *asked)
-    assert main(["prompts", "show", "demo_vqa", "--sample", "none"]) == 2
-    assert "no sample has the id 'none'" in capsys.readouterr().err
+    assert "easy/0001.png" in cli(*asked)
+    said = cli.err("prompts", "show", "demo_vqa", "--sample", "none")
+    assert "no sample has the id 'none'" in said
 
 
 def a_registry(folder: Path, user: str, **models: str) -> Path:
@@ -435,12 +399,10 @@ def a_registry(folder: Path, user: str, **models: str) -> Path:
     return registry
 
 
-def test_texts_are_shown_to_the_letter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_are_shown_to_the_letter(tmp_path: Path, cli: Cli) -> None:
     text = "Is it :key: or\t[bold]a\ttab[/bold]?  " + "long " * 60
     registry = a_registry(tmp_path, text)
-    shown = printed(
-        capsys, "prompts", "show", "d", "--prompt", "plain", "--registry", str(registry)
-    )
+    shown = cli("prompts", "show", "d", "--prompt", "plain", "--registry", registry)
     assert f"\n{text}\n" in shown
 
 
@@ -448,7 +410,7 @@ REMOTE = "source: ''\nengine: remote\nengine_options: {base_url: 'https://x.exam
 
 
 def test_a_model_without_a_template_here_still_gets_its_messages_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
     registry = a_registry(tmp_path, "{{ question }}", far=REMOTE)
     asked = (
@@ -462,17 +424,15 @@ def test_a_model_without_a_template_here_still_gets_its_messages_shown(
         "--registry",
         str(registry),
     )
-    shown = json.loads(printed(capsys, *asked, "--json"))
+    shown = cli.json(*asked, "--json")
     assert (shown["messages"][0]["text"], shown["chat_template"]) == ("Сколько?", None)
     assert shown["no_chat_template"].endswith(
         "the weights of model 'far' are not on this machine, so its chat template is unknown"
     )
-    assert "Сколько?" in printed(capsys, *asked)
+    assert "Сколько?" in cli(*asked)
 
 
-def test_of_a_plans_run_tasks_the_one_that_is_meant_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_a_plans_run_tasks_the_one_that_is_meant_is_shown(tmp_path: Path, cli: Cli) -> None:
     registry = a_registry(tmp_path, "{{ question }}", far=REMOTE)
     plan = tmp_path / "plan.yaml"
     plan.write_text(
@@ -480,34 +440,29 @@ def test_of_a_plans_run_tasks_the_one_that_is_meant_is_shown(
         "  - {ml_task: vqa, models: [far], datasets: [d], prompts: [plain, other]}\n"
     )
     asked = ("prompts", "show", "d", "--plan", str(plan), "--registry", str(registry), "--json")
-    assert main(asked) == 2
-    reported = capsys.readouterr().err
+    reported = cli.err(*asked)
     assert "several run tasks of 'd' send different prompts: far-d-plain, far-d-other" in reported
-    assert json.loads(printed(capsys, *asked, "--prompt", "other"))["prompt"] == "other"
+    assert cli.json(*asked, "--prompt", "other")["prompt"] == "other"
     by_name = ("prompts", "show", "far-d-plain", *asked[3:])
-    assert json.loads(printed(capsys, *by_name))["prompt"] == "plain"
-    assert main([*asked, "--prompt", "none"]) == 2
-    assert "the name or the dataset 'd' with prompt 'none'" in capsys.readouterr().err
-    assert main([*asked, "--task", "vqa"]) == 2
-    assert "--plan sets the ML task already" in capsys.readouterr().err
+    assert cli.json(*by_name)["prompt"] == "plain"
+    assert "the name or the dataset 'd' with prompt 'none'" in cli.err(*asked, "--prompt", "none")
+    assert "--plan sets the ML task already" in cli.err(*asked, "--task", "vqa")
 
 
 @pytest.mark.long
-def test_the_commands_that_adding_a_folder_tells_can_be_typed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_that_adding_a_folder_tells_can_be_typed(tmp_path: Path, cli: Cli) -> None:
     pages = tmp_path / "pages"
     pages.mkdir()
     Image.new("L", (30, 20)).save(pages / "1.png")
     (pages / "1.txt").write_text("all of it")
-    reported = printed(capsys, "data", "add", str(pages), "--out", str(tmp_path / "r")).splitlines()
+    reported = cli("data", "add", pages, "--out", tmp_path / "r").splitlines()
     commands = [line.split()[1:] for line in reported if line.startswith("  hpcbench")]
     assert [words[:1] for words in commands] == [["submit"], ["data"], ["prompts"]]
-    assert "pages" in printed(capsys, *commands[0], "--dry-run")
-    printed(capsys, *commands[1], "--out", str(tmp_path / "sheet"))
-    assert "1.png" in printed(capsys, *commands[2])
-    assert main(["prompts", "show", "pages", "--registry", str(tmp_path / "r")]) == 2
-    assert "arguments.yaml" not in (why := capsys.readouterr().err)
+    assert "pages" in cli(*commands[0], "--dry-run")
+    cli(*commands[1], "--out", tmp_path / "sheet")
+    assert "1.png" in cli(*commands[2])
+    said = cli.err("prompts", "show", "pages", "--registry", tmp_path / "r")
+    assert "arguments.yaml" not in (why := said)
     assert "dataset 'pages' has no field 'question' that ML task 'vqa' needs" in why
 
 
@@ -521,7 +476,7 @@ def test_the_commands_that_adding_a_folder_tells_can_be_typed(
     ],
 )
 def test_a_folder_with_columns_for_prompts_is_shown_with_a_prompt_for_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], column: str, answer: str, shown: str
+    tmp_path: Path, cli: Cli, column: str, answer: str, shown: str
 ) -> None:
     folder = tmp_path / "d"
     folder.mkdir()
@@ -529,13 +484,13 @@ def test_a_folder_with_columns_for_prompts_is_shown_with_a_prompt_for_them(
     row = {"image": "1.png", column: "Which?", "answer": answer}
     (folder / "a.jsonl").write_text(json.dumps(row))
     more = ("--out", str(tmp_path / "r"), "--model", "Qwen/Qwen2.5-VL-3B-Instruct")
-    reported = printed(capsys, "data", "add", str(folder), *more).splitlines()
+    reported = cli("data", "add", folder, *more).splitlines()
     (command,) = (line.split()[1:] for line in reported if line.startswith("  hpcbench prompts"))
-    assert shown in printed(capsys, *command)
+    assert shown in cli(*command)
 
 
 def test_a_look_at_a_plans_prompts_needs_no_locks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUN_MODE", "prod")
     registry = a_registry(
@@ -547,16 +502,13 @@ def test_a_look_at_a_plans_prompts_needs_no_locks(
         "  - {name: t, ml_task: vqa, model: far, dataset: d, prompt: plain}\n"
     )
     asked = ("prompts", "show", "t", "--plan", str(plan), "--registry", str(registry), "--json")
-    assert json.loads(printed(capsys, *asked))["prompt"] == "plain"
+    assert cli.json(*asked)["prompt"] == "plain"
 
 
-def test_a_template_that_breaks_is_no_bug_of_hpcbench(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_template_that_breaks_is_no_bug_of_hpcbench(tmp_path: Path, cli: Cli) -> None:
     registry = a_registry(tmp_path, "{{ question + 1 }}")
     asked = ("prompts", "show", "d", "--prompt", "plain", "--registry", str(registry))
-    assert main(asked) == 2
-    assert "prompts/plain: prompt `user` for sample '0': TypeError" in capsys.readouterr().err
+    assert "prompts/plain: prompt `user` for sample '0': TypeError" in cli.err(*asked)
 
 
 # --- results go out -------------------------------------------------------------------------------------
@@ -574,22 +526,20 @@ def finished(tmp_path: Path, **plan: Any) -> Experiment:
     return Experiment(here.path)
 
 
-def test_results_go_out_once_and_again_only_what_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_go_out_once_and_again_only_what_changed(tmp_path: Path, cli: Cli) -> None:
     here = finished(tmp_path)
     to = f"file://{tmp_path}/out"
-    (first,) = json.loads(printed(capsys, "upload", str(here.path), "--to", to, "--json"))
+    (first,) = cli.json("upload", here.path, "--to", to, "--json")
     place = tmp_path / "out" / here.id
     assert first["sent"] >= 4
     assert (place / "report/report.md").read_text() == "# отчёт"
     assert not (place / "workers").exists()
     listed = json.loads((place / "hpcbench-upload.json").read_text())["files"]
     assert {one["path"] for one in listed} >= {"manifest.json", "report/report.md"}
-    (again,) = json.loads(printed(capsys, "upload", str(here.path), "--to", to, "--json"))
+    (again,) = cli.json("upload", here.path, "--to", to, "--json")
     assert again["sent"] == 0
     (here.path / "report/report.md").write_text("# другой")
-    (third,) = json.loads(printed(capsys, "upload", str(here.path), "--to", to, "--json"))
+    (third,) = cli.json("upload", here.path, "--to", to, "--json")
     assert third["sent"] == 1
 
 
@@ -605,12 +555,7 @@ def test_a_place_that_fails_is_named_and_the_others_get_theirs(tmp_path: Path) -
     assert (bad["sent"] >= 4, good["sent"]) == (True, 0)
 
 
-def test_nowhere_to_upload_to_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nowhere_to_upload_to_is_reported(tmp_path: Path, cli: Cli) -> None:
     here = finished(tmp_path)
-    assert main(["upload", str(here.path)]) == 2
-    assert (
-        "no destination for the upload (`--to URL`, or `upload:` in the plan)"
-        in capsys.readouterr().err
-    )
+    said = cli.err("upload", here.path)
+    assert "no destination for the upload (`--to URL`, or `upload:` in the plan)" in said

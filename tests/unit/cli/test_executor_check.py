@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.cli.main import main
+from tests.unit.command import Cli
 from tests.unit.small import plan_without_weights
 
 PLAN = "name: first\nrun_tasks: [{name: one, ml_task: vqa, model: tiny, dataset: pages, prompt: ask}]\n"
@@ -34,12 +34,11 @@ def slurm_says(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("answer", [UP, DOWN])
 def test_without_a_choice_a_login_node_starts_no_engine(
-    answer: str, plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    answer: str, plan: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     slurm_says(answer, plan.parent, monkeypatch)
     for verb in (["--dry-run"], []):
-        assert main(["submit", str(plan), *verb]) == 2
-        said = capsys.readouterr().err
+        said = cli.err("submit", plan, *verb)
         assert f"{plan}: this machine submits to a Slurm cluster" in said
         assert "`hpcbench init`" in said
     assert not (plan.parent / "home/experiments").exists()
@@ -47,7 +46,7 @@ def test_without_a_choice_a_login_node_starts_no_engine(
 
 @pytest.mark.parametrize("way", ["option", "job", "profile", "no cluster"])
 def test_a_choice_or_a_machine_without_a_cluster_starts_it(
-    way: str, plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    way: str, plan: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     slurm_says(NO_CLUSTER if way == "no cluster" else UP, plan.parent, monkeypatch)
     options = ["--set", "executor=local"] if way == "option" else []
@@ -57,5 +56,4 @@ def test_a_choice_or_a_machine_without_a_cluster_starts_it(
         sites = plan.parent / "config/hpcbench/sites"
         sites.mkdir(parents=True)
         (sites / "default.yaml").write_text("name: default\nexecutor: local\n")
-    assert main(["submit", str(plan), "--dry-run", *options]) == 0, capsys.readouterr().err
-    assert "executor local" in capsys.readouterr().out
+    assert "executor local" in cli("submit", plan, "--dry-run", *options)

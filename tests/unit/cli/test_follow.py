@@ -31,12 +31,12 @@ from hpcbench.files.atomic import write_json
 from hpcbench.sanitize import sanitize
 from tests.conftest import ROOT
 from tests.unit import small
+from tests.unit.command import Cli
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     """An experiment of one round: a worker on node `nid7` that has taken a shard."""
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     monkeypatch.setattr(follow, "PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(follow, "LIST_SECONDS", 0.05)
     found = small.experiment(tmp_path, [small.record(n) for n in range(4)])
@@ -62,58 +62,48 @@ def end(here: Experiment) -> None:
     write_json(here.path / "outcome.json", {"version": 1, "round": 0, "state": "done"})
 
 
-def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    return capsys.readouterr().out.splitlines()
-
-
-def printed_json(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in printed(capsys)]
+def records(cli: Cli, *words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in cli(*words).splitlines()]
 
 
 # --- events -------------------------------------------------------------------------------------------
 
 
-def test_events_are_a_line_each_with_time_source_and_words(
-    here: Experiment, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_events_are_a_line_each_with_time_source_and_words(here: Experiment, cli: Cli) -> None:
     control_request(here, "pause", ["rt"], "lunch")
-    assert main(["events"]) == 0
-    lines = printed(capsys)
+    lines = cli("events").splitlines()
     assert len(lines) == 7
     assert any(line.endswith("g0.4711_0         takes rt/00000") for line in lines)
     assert any(line.endswith("pauses rt: lunch") for line in lines)
     assert any(line.endswith("worker 4711_0 on nid7 started") for line in lines)
 
 
-def test_events_as_json_end_with_a_cursor_to_go_on_from(
-    here: Experiment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["events", "--json"]) == 0
-    *reported, last = printed_json(capsys)
+def test_events_as_json_end_with_a_cursor_to_go_on_from(here: Experiment, cli: Cli) -> None:
+    *reported, last = records(cli, "events", "--json")
     assert {frozenset(one) for one in reported} == {
         frozenset(["source", "seq", "time", "kind", "data"])
     }
     (alarm,) = [one for one in reported if one["kind"] == "alarm"]
     assert alarm["data"]["kind"] == "disk_nearly_full"
-    assert main(["events", "--json", "--since", last["cursor"]]) == 0
-    assert [list(one) for one in printed_json(capsys)] == [["cursor"]]
+    assert [list(one) for one in records(cli, "events", "--json", "--since", last["cursor"])] == [
+        ["cursor"]
+    ]
     control_request(here, "cancel")
-    assert main(["events", "--json", "--since", last["cursor"]]) == 0
-    assert [one["kind"] for one in printed_json(capsys)[:-1]] == ["cancel"]
+    assert [
+        one["kind"] for one in records(cli, "events", "--json", "--since", last["cursor"])[:-1]
+    ] == ["cancel"]
 
 
-def test_kinds_and_sorts_choose_events(
-    here: Experiment, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kinds_and_sorts_choose_events(here: Experiment, cli: Cli) -> None:
     here.worker_monitor("g0", "4711_0-0").write_text('{"time":5.0,"phase":"rt","held":7}\n')
     for asked, kinds in (
         ("alarm", ["alarm"]), ("warning", ["alarm"]), ("submitted, round", ["round", "submitted"]),
         ("resources", ["resources"]),
     ):  # fmt: skip
-        assert main(["events", "--json", "--kind", asked]) == 0
-        assert [one["kind"] for one in printed_json(capsys)[:-1]] == kinds
-    assert main(["events", "--json"]) == 0
-    assert "resources" not in {one.get("kind") for one in printed_json(capsys)}
+        assert [
+            one["kind"] for one in records(cli, "events", "--json", "--kind", asked)[:-1]
+        ] == kinds
+    assert "resources" not in {one.get("kind") for one in records(cli, "events", "--json")}
 
 
 @pytest.mark.parametrize(
@@ -130,10 +120,9 @@ def test_kinds_and_sorts_choose_events(
     ],
 )
 def test_what_cannot_be_meant_is_one_clear_line(
-    here: Experiment, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    here: Experiment, cli: Cli, arguments: list[str], said: str
 ) -> None:
-    assert main(arguments) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = cli.err(*arguments).splitlines()
     assert line.startswith(said)
     assert line.endswith(")")
 
@@ -153,7 +142,7 @@ def at_first_pause(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -
 
 
 def test_following_shows_what_comes_and_ends_with_the_experiment(
-    here: Experiment, capsys: pytest.CaptureFixture[str]
+    here: Experiment, cli: Cli
 ) -> None:
     def goes_on() -> None:
         with EventLog(here.worker_events("g0", "4711_0-0")) as log:
@@ -164,37 +153,34 @@ def test_following_shows_what_comes_and_ends_with_the_experiment(
 
     other = threading.Thread(target=goes_on)
     other.start()
-    assert main(["events", "--follow", "--json"]) == 0
+    *reported, last = records(cli, "events", "--follow", "--json")
     other.join()
-    *reported, last = printed_json(capsys)
     assert [one["data"]["answered"] for one in reported if one["kind"] == "progress"] == [0, 1, 2]
     assert reported[-1]["kind"] == "ended"
     assert "cursor" in last
 
 
 def test_following_ends_when_no_process_is_left_to_end_the_experiment(
-    here: Experiment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Experiment, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "QUIET_SECONDS", 0.1)
     monkeypatch.setattr(follow, "over", lambda experiment: "lost")
-    assert main(["events", "--follow"]) == 0
-    assert "is lost" in capsys.readouterr().err
+    assert "is lost" in cli.err("events", "--follow", code=0)
     assert main(["logs", "--follow"]) == 0
 
 
 def test_a_slow_directory_is_reported_once_and_followed_on(
-    here: Experiment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Experiment, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "SLOW_SECONDS", 0.0)
     at_first_pause(monkeypatch, lambda: end(here))
-    assert main(["events", "--follow"]) == 0
-    out, err = capsys.readouterr()
+    out, err = cli.both("events", "--follow")
     assert err.count("the experiment's folder is slow") == 1
     assert out.splitlines()[-1].endswith("the experiment is done")
 
 
 def test_a_file_that_cannot_be_read_for_a_while_is_reported_once_and_followed_on(
-    here: Experiment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Experiment, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end(here)
     monkeypatch.setattr(atomic, "LOOK_SECONDS", 0.0)
@@ -205,8 +191,7 @@ def test_a_file_that_cannot_be_read_for_a_while_is_reported_once_and_followed_on
 
     monkeypatch.setattr(os, "pread", stale)
     at_first_pause(monkeypatch, lambda: monkeypatch.setattr(os, "pread", real))
-    assert main(["events", "--follow"]) == 0
-    out, err = capsys.readouterr()
+    out, err = cli.both("events", "--follow")
     assert err.count("Stale file handle; trying again") == 1
     assert len(out.splitlines()) == 7
     monkeypatch.setattr(os, "pread", stale)
@@ -214,12 +199,11 @@ def test_a_file_that_cannot_be_read_for_a_while_is_reported_once_and_followed_on
 
 
 def test_an_experiment_that_was_removed_ends_following_with_a_clear_line(
-    here: Experiment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Experiment, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "QUIET_SECONDS", 0.1)
     at_first_pause(monkeypatch, lambda: shutil.rmtree(here.path))
-    assert main(["events", "--follow"]) == 3
-    assert f"{here.path} is gone" in capsys.readouterr().err
+    assert f"{here.path} is gone" in cli.err("events", "--follow", code=3)
 
 
 def following(arguments: list[str], here: Experiment) -> subprocess.Popen[bytes]:
@@ -243,15 +227,12 @@ def test_ctrl_c_ends_following_with_130(here: Experiment, verb: str) -> None:
     assert err.decode().splitlines() == ["interrupted"]
 
 
-def test_a_damaged_event_is_reported_and_the_rest_is_shown(
-    here: Experiment, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_event_is_reported_and_the_rest_is_shown(here: Experiment, cli: Cli) -> None:
     path = here.worker_events("g0", "4711_1-0")
     path.write_bytes(path.read_bytes() + b"{damaged\n")
     with EventLog(path) as log:
         log.write("finished")
-    assert main(["events"]) == 0
-    lines = printed(capsys)
+    lines = cli("events").splitlines()
     assert any(line.endswith(f"line 2 of {path} is damaged") for line in lines)
     assert any(line.endswith("worker finished: no shard is left for it") for line in lines)
 
@@ -280,19 +261,14 @@ def heads(lines: list[str]) -> list[str]:
     return [line[4:-4] for line in lines if line.startswith("==> ")]
 
 
-def test_logs_are_listed_with_their_last_line(
-    here: Experiment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["logs"]) == 0
-    assert [line.split("  ")[::2] for line in printed(capsys)] == [
+def test_logs_are_listed_with_their_last_line(here: Experiment, cli: Cli) -> None:
+    assert [line.split("  ")[::2] for line in cli("logs").splitlines()] == [
         ["jobs/4711_0_0_log.out", "job of task 0"], ["jobs/4712_0_log.out", "finalise"],
         ["workers/g0.4711_0-0.log", "engine 0 line 99"],
         ["workers/g0.4711_1-0.log", "engine 1 line 99"],
     ]  # fmt: skip
-    assert main(["logs", "--engine", "--json"]) == 0
-    assert [Path(one["path"]).name for one in json.loads(capsys.readouterr().out)] == [
-        "g0.4711_0-0.log", "g0.4711_1-0.log",
-    ]  # fmt: skip
+    engines = cli.json("logs", "--engine", "--json")
+    assert [Path(one["path"]).name for one in engines] == ["g0.4711_0-0.log", "g0.4711_1-0.log"]
 
 
 @pytest.mark.parametrize(
@@ -306,34 +282,31 @@ def test_logs_are_listed_with_their_last_line(
     ],
 )
 def test_a_log_is_named_by_run_task_worker_node_or_job(
-    here: Experiment, capsys: pytest.CaptureFixture[str], name: str, files: list[str]
+    here: Experiment, cli: Cli, name: str, files: list[str]
 ) -> None:
-    assert main(["logs", "@last", name]) == 0
-    assert heads(printed(capsys)) == files
+    assert heads(cli("logs", "@last", name).splitlines()) == files
 
 
-def test_the_end_of_one_log_is_shown_alone(
-    here: Experiment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["logs", "@last", "workers/g0.4711_1-0.log", "-n", "2"]) == 0
-    assert printed(capsys) == ["engine 1 line 98", "engine 1 line 99"]
-    assert main(["logs", "@last", "g0.4711_1"]) == 0
-    assert len(printed(capsys)) == 40
+def test_the_end_of_one_log_is_shown_alone(here: Experiment, cli: Cli) -> None:
+    assert cli("logs", "@last", "workers/g0.4711_1-0.log", "-n", "2").splitlines() == [
+        "engine 1 line 98",
+        "engine 1 line 99",
+    ]
+    assert len(cli("logs", "@last", "g0.4711_1").splitlines()) == 40
 
 
-def test_lines_are_found_in_all_chosen_logs(
-    here: Experiment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["logs", "--engine", "--grep", r"line \d$"]) == 0
-    lines = printed(capsys)
+def test_lines_are_found_in_all_chosen_logs(here: Experiment, cli: Cli) -> None:
+    lines = cli("logs", "--engine", "--grep", r"line \d$").splitlines()
     assert len(lines) == 22
     assert heads(lines) == ["g0.4711_0-0.log", "g0.4711_1-0.log"]
-    assert main(["logs", "--grep", r"^final", "-n", "1"]) == 0
-    assert printed(capsys) == ["==> 4712_0_log.out <==", "finalise"]
+    assert cli("logs", "--grep", r"^final", "-n", "1").splitlines() == [
+        "==> 4712_0_log.out <==",
+        "finalise",
+    ]
 
 
 def test_following_logs_puts_their_names_before_new_lines(
-    here: Experiment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Experiment, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def goes_on() -> None:
         with here.worker_log("g0", "4711_0-0").open("a") as log:
@@ -347,9 +320,8 @@ def test_following_logs_puts_their_names_before_new_lines(
 
     other = threading.Thread(target=goes_on)
     at_first_pause(monkeypatch, other.start)
-    assert main(["logs", "--follow", "--engine", "-n", "1"]) == 0
+    lines = cli("logs", "--follow", "--engine", "-n", "1").splitlines()
     other.join()
-    lines = printed(capsys)
     assert sorted(lines[:2]) == [
         "g0.4711_0-0 | engine 0 line 99", "g0.4711_1-0 | engine 1 line 99",
     ]  # fmt: skip
@@ -375,11 +347,10 @@ def test_on_a_terminal_a_log_commands_nothing(here: Experiment) -> None:
     os.close(theirs)
 
 
-def test_a_pipe_gets_a_log_as_it_is(here: Experiment, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_a_log_as_it_is(here: Experiment, cli: Cli) -> None:
     log = here.worker_log("g0", "4711_0-0")
     log.write_text(HOSTILE)
-    assert main(["logs", "@last", log.name]) == 0
-    assert capsys.readouterr().out == HOSTILE
+    assert cli("logs", "@last", log.name) == HOSTILE
 
 
 @given(st.text())

@@ -30,6 +30,7 @@ from hpcbench.remote import unused_copies
 from hpcbench.remote.pipe_transfer import Parcel, Sent, receive, send
 from hpcbench.site import gc
 from tests.unit import small
+from tests.unit.command import Cli
 
 DAY = 86400
 
@@ -37,7 +38,6 @@ DAY = 86400
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home about whose jobs no accounting speaks."""
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     monkeypatch.setattr(slurm, "queue", list)
     return tmp_path
 
@@ -83,11 +83,9 @@ def names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, object]:
-    capsys.readouterr()
+def said(cli: Cli, *arguments: str, code: int = 0) -> dict[str, object]:
     consent = [] if "--dry-run" in arguments else ["--yes"]
-    assert main(["gc", "--json", *consent, *arguments]) == code
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    found: dict[str, object] = cli.json("gc", "--json", *consent, *arguments, code=code)
     return found
 
 
@@ -97,12 +95,10 @@ def states(reported: dict[str, object]) -> dict[str, str]:
     return {row["id"]: row["done"] for row in rows}
 
 
-def test_what_a_kill_left_is_folded_and_removed_and_no_answer_is_lost(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_kill_left_is_folded_and_removed_and_no_answer_is_lost(root: Path, cli: Cli) -> None:
     here = ended(root)
     before = dict(answers_of(here, "rt"))
-    reported = said(capsys)
+    reported = said(cli)
     assert dict(answers_of(here, "rt")) == before
     assert names(here.path) == {
         "resolved.json", "manifest.json", "chosen.json", "submission.jsonl",
@@ -112,37 +108,32 @@ def test_what_a_kill_left_is_folded_and_removed_and_no_answer_is_lost(
     assert row["done"] == "cleared"
     assert row["after"]["files"] == 7 < row["before"]["files"]
     assert row["after"]["bytes"] < row["before"]["bytes"]
-    assert states(said(capsys)) == {here.id: "nothing to do"}
+    assert states(said(cli)) == {here.id: "nothing to do"}
 
 
-def test_a_dry_run_says_the_same_and_touches_nothing(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_says_the_same_and_touches_nothing(root: Path, cli: Cli) -> None:
     here = ended(root)
     before = {path: path.lstat().st_mtime_ns for path in here.path.rglob("*")}
-    reported = said(capsys, "--dry-run", "--older", "0")
+    reported = said(cli, "--dry-run", "--older", "0")
     assert states(reported) == {here.id: "would be deleted"}
-    assert states(said(capsys, "--dry-run")) == {here.id: "would be cleared"}
+    assert states(said(cli, "--dry-run")) == {here.id: "would be cleared"}
     assert {path: path.lstat().st_mtime_ns for path in here.path.rglob("*")} == before
-    assert main(["gc", "--dry-run"]) == 0
-    printed = capsys.readouterr().out
+    printed = cli("gc", "--dry-run")
     assert "5 files to fold, 5 to remove" in " ".join(printed.split())
     assert "→" not in printed  # it does not know the size afterwards
 
 
-def test_what_runs_is_left_alone(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_runs_is_left_alone(root: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     here = ended(root)
     before = names(here.path)
     monkeypatch.setattr(slurm, "queue", lambda: [slurm.Job("17_0", "hpcbench", "RUNNING")])
-    reported = said(capsys, "--older", "0", "--yes")
+    reported = said(cli, "--older", "0", "--yes")
     assert states(reported) == {here.id: "left alone"}
     assert names(here.path) == before
 
 
 def test_without_an_answer_of_slurm_it_is_unknown(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    root: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = ended(root)
     before = names(here.path)
@@ -151,33 +142,29 @@ def test_without_an_answer_of_slurm_it_is_unknown(
         raise EnvironmentFault("squeue does not answer")
 
     monkeypatch.setattr(slurm, "queue", silent)
-    reported = said(capsys, "--older", "0", "--yes")
+    reported = said(cli, "--older", "0", "--yes")
     (row,) = reported["experiments"]  # type: ignore[misc]
     assert (row["done"], row["reason"]) == ("left alone", "squeue does not answer")
     assert names(here.path) == before
 
 
-def test_an_interrupted_submission_may_have_unknown_jobs(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_submission_may_have_unknown_jobs(root: Path, cli: Cli) -> None:
     here = ended(root)
     with EventLog(here.submission_file) as log:
         log.write("round", round=1, groups=[])
         log.write("intent", step="g0", group="g0", first=0, workers=1)
     before = names(here.path)
-    assert states(said(capsys, "--older", "0", "--yes")) == {here.id: "left alone"}
+    assert states(said(cli, "--older", "0", "--yes")) == {here.id: "left alone"}
     assert names(here.path) == before
 
 
-def test_who_submits_right_now_is_not_disturbed(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_who_submits_right_now_is_not_disturbed(root: Path, cli: Cli) -> None:
     here = ended(root)
     with alone(here):
-        assert states(said(capsys, "--older", "0", "--yes")) == {here.id: "left alone"}
+        assert states(said(cli, "--older", "0", "--yes")) == {here.id: "left alone"}
     line = {"host": socket.gethostname(), "pid": gone(), "time": time.time()}
     write_atomic(here.path / "submission.lock", json.dumps(line) + "\n")
-    assert states(said(capsys)) == {here.id: "cleared"}
+    assert states(said(cli)) == {here.id: "cleared"}
     assert "submission.lock" not in names(here.path)
 
 
@@ -188,22 +175,18 @@ def gone() -> int:
     return process.pid
 
 
-def test_a_shard_that_a_worker_holds_is_not_folded(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_shard_that_a_worker_holds_is_not_folded(root: Path, cli: Cli) -> None:
     """Its worker is dead, but only `finalise` and `resume` may say so."""
     here = ended(root)
     shutil.rmtree(here.shards_dir("rt"))
     held = claim(here, shard_states(here, ["rt"])[0], Owner("17_0", 0, "n", 1))
     assert held is not None
     held.abandon()
-    said(capsys)
+    said(cli)
     assert not (here.shards_dir("rt") / FOLDED).exists()
 
 
-def test_a_file_that_may_still_be_written_stays(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_may_still_be_written_stays(root: Path, cli: Cli) -> None:
     here = ended(root)
     young = here.path / ".metrics.json.0123abcd"
     young.write_text("{")
@@ -212,25 +195,21 @@ def test_a_file_that_may_still_be_written_stays(
     for path in strange:
         path.write_text("mine")
     age(here.path / "report", 9)
-    said(capsys)
+    said(cli)
     assert all(path.exists() for path in [young, *strange])
 
 
 # --- whole experiments -----------------------------------------------------------------------------------
 
 
-def test_old_experiments_are_deleted_when_it_is_meant(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_old_experiments_are_deleted_when_it_is_meant(root: Path, cli: Cli) -> None:
     old, young = ended(root), ended(root, "20261121-1000-plan-bbbb")
     age(old.path, 40)
-    capsys.readouterr()
-    assert main(["gc", "--older", "30"]) == 2
-    err = capsys.readouterr().err
+    err = cli.err("gc", "--older", "30")
     assert str(old.path) in err
     assert "--yes" in err
     assert old.path.exists()
-    reported = said(capsys, "--older", "30", "--yes")
+    reported = said(cli, "--older", "30", "--yes")
     assert states(reported) == {old.id: "deleted", young.id: "cleared"}
     assert not old.path.exists()
     assert young.path.exists()
@@ -238,11 +217,7 @@ def test_old_experiments_are_deleted_when_it_is_meant(
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", True), ("\n", True), ("y\n", False)])
 def test_on_a_terminal_it_asks(
-    root: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    answer: str,
-    left: bool,
+    root: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, answer: str, left: bool
 ) -> None:
     class Terminal:
         """A terminal at which a user types."""
@@ -256,37 +231,32 @@ def test_on_a_terminal_it_asks(
     here = ended(root)
     age(here.path, 40)
     monkeypatch.setattr(sys, "stdin", Terminal())
-    capsys.readouterr()
     loose = names(here.path)
-    assert main(["gc", "--older", "30"]) == 0
+    said = cli.both("gc", "--older", "30")
     assert here.path.exists() == left
-    said = capsys.readouterr()
     assert "would be deleted" in said.out, "it shows what would go before it asks"
     assert "delete 1 experiment (" in said.err
     if left:
         assert names(here.path) == loose, "no means no, for everything"
 
 
-def test_nothing_is_folded_or_removed_by_a_script_without_consent(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_folded_or_removed_by_a_script_without_consent(root: Path, cli: Cli) -> None:
     here = ended(root)
     before = names(here.path)
-    assert main(["gc"]) == 2
-    said = capsys.readouterr()
+    said = cli.both("gc", code=2)
     assert (
         "gc needs your consent to fold 5 files, remove 5 unneeded paths (give it: --yes)"
         in said.err
     )
     assert "5 files to fold, 5 to remove" in " ".join(said.out.split())
     assert names(here.path) == before
-    said_json = json.loads(_run(capsys, "gc", "--json", "--yes"))
+    said_json = cli.json("gc", "--json", "--yes")
     assert states(said_json) == {here.id: "cleared"}
     assert main(["gc"]) == 0, "nothing is left to ask about"
 
 
 def test_caches_are_listed_with_sizes_and_what_uses_them(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    root: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = ended(root)
     sif = root / "cache/images" / f"{'a' * 64}-0123456789ab.sif"
@@ -297,37 +267,28 @@ def test_caches_are_listed_with_sizes_and_what_uses_them(
     manifest = read_json(here.manifest_file)
     write_json(here.manifest_file, {**manifest, "environments": {"i": {"path": str(sif)}}})
     found = {
-        Path(str(one["path"])).name: one
-        for one in json.loads(_run(capsys, "gc", "--dry-run", "--json"))["caches"]
+        Path(str(one["path"])).name: one for one in cli.json("gc", "--dry-run", "--json")["caches"]
     }
     assert (found["images"]["needed"], found["packages"]["needed"]) == (1, 0)
     assert found["images"]["emptied"] == "hpcbench images prune --older 60"
     assert found["hub"]["needed"] is None
     assert all(one["room"]["bytes"] >= 4096 for one in found.values())
-    text = _run(capsys, "gc", "--dry-run")
+    text = cli("gc", "--dry-run")
     assert "caches, which gc leaves as they are" in text
 
 
-def _run(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    capsys.readouterr()
-    assert main(argv) == 0
-    return capsys.readouterr().out
-
-
 @pytest.mark.parametrize("named", ["20261120-1432-plan-aaaa", "20261120", "{path}"])
-def test_the_baseline_of_another_is_never_deleted(
-    root: Path, capsys: pytest.CaptureFixture[str], named: str
-) -> None:
+def test_the_baseline_of_another_is_never_deleted(root: Path, cli: Cli, named: str) -> None:
     base = ended(root)
     other = ended(root, "20261121-1000-plan-bbbb", baseline=named.format(path=base.path))
     for here in (base, other):
         age(here.path, 40)
-    assert states(said(capsys, "--older", "30", "--yes", base.id))[base.id] != "deleted"
+    assert states(said(cli, "--older", "30", "--yes", base.id))[base.id] != "deleted"
     assert base.path.exists()
 
 
 def test_links_are_not_followed_out_of_the_home(
-    root: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+    root: Path, tmp_path_factory: pytest.TempPathFactory, cli: Cli
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "data.pkl").write_text("mine")
@@ -340,33 +301,32 @@ def test_links_are_not_followed_out_of_the_home(
     linked.symlink_to(foreign.path)
     for path in (here.path, foreign.path):
         age(path, 40)
-    reported = said(capsys, "--older", "30", "--yes")
+    reported = said(cli, "--older", "30", "--yes")
     assert states(reported)[here.id] == "deleted"
     assert states(reported)[linked.name] != "deleted"
     assert foreign.manifest_file.exists()
     assert (elsewhere / "data.pkl").exists()
     assert (elsewhere / ".data.0123abcd").exists()
-    assert states(said(capsys, "--older", "30", "--yes", str(foreign.path))) == {
+    assert states(said(cli, "--older", "30", "--yes", str(foreign.path))) == {
         foreign.id: "nothing to do"
     }
 
 
 def test_a_deletion_that_was_killed_is_no_experiment_and_is_ended_by_the_next(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    root: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, other = ended(root), ended(root, "20261121-1000-plan-bbbb")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda path: None)
         gc.delete(here)
-    assert main(["list", "--json"]) == 0
-    assert here.id not in capsys.readouterr().out
-    reported = said(capsys)
+    assert here.id not in cli("list", "--json")
+    reported = said(cli)
     assert reported["others"] == [str(root / "experiments" / f".deleted-{here.id}")]
     assert [path.name for path in (root / "experiments").iterdir()] == [other.id]
 
 
 def test_secrets_of_ended_experiments_are_removed_and_others_kept(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    root: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, runs = ended(root), ended(root, "20261121-1000-plan-bbbb")
     with EventLog(runs.submission_file) as log:
@@ -378,9 +338,9 @@ def test_secrets_of_ended_experiments_are_removed_and_others_kept(
     folder.mkdir(mode=0o700)
     for name in (here.id, runs.id, "20200101-0000-gone-zzzz"):
         (folder / f"{name}.json").write_text("{}")
-    said(capsys, here.id)
+    said(cli, here.id)
     assert len(list(folder.iterdir())) == 3
-    said(capsys)
+    said(cli)
     assert [path.name for path in folder.iterdir()] == [f"{runs.id}.json"]
 
 
@@ -405,7 +365,7 @@ class Wire:
 
 
 def test_what_laptops_sent_goes_with_the_last_experiment_that_names_it(
-    root: Path, capsys: pytest.CaptureFixture[str]
+    root: Path, cli: Cli
 ) -> None:
     needed, other = parcel(root, "name: needed"), parcel(root, "name: other")
     store, report = root / "remote" / "files", root / "remote" / "lab" / "x" / "report"
@@ -414,17 +374,15 @@ def test_what_laptops_sent_goes_with_the_last_experiment_that_names_it(
         folder.mkdir(parents=True)
     here = ended(root, packages=str(needed / "package"))
     age(root / "remote", 30)
-
-    reported = said(capsys, "--dry-run")
+    reported = said(cli, "--dry-run")
     assert set(reported["others"]) == {str(other), str(note)}  # type: ignore[call-overload]
-    assert said(capsys)["others"] == reported["others"]
+    assert said(cli)["others"] == reported["others"]
     assert {path.name for path in (root / "remote").iterdir()} == {
         "files", "lab", "submissions", needed.name,
     }  # fmt: skip
     assert report.is_dir()
     assert len(list(store.iterdir())) == 2, "a file is kept until it has lain there for a day"
-
-    said(capsys, "--older", "0", "--yes")
+    said(cli, "--older", "0", "--yes")
     assert not here.path.exists()
     assert not needed.exists()
 
@@ -436,7 +394,6 @@ def test_a_file_goes_with_the_last_parcel_that_has_it(
     age(other, 30)
     later = one.stat().st_ctime + 2 * DAY
     monkeypatch.setattr(time, "time", lambda: later)
-
     os.utime(one, (later, later))
     gone = {path.name for path in unused_copies.unused(root / "remote", [], 1)}
     assert gone == {other.name, hashlib.sha256(b"name: other").hexdigest()}
@@ -452,20 +409,20 @@ def test_what_is_sent_again_is_not_old(root: Path) -> None:
     assert unused_copies.unused(root / "remote", [], 1) == []
 
 
-def test_unused_copies_of_environments_go(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unused_copies_of_environments_go(root: Path, cli: Cli) -> None:
     copies = root / "cache" / "environments"
     for name in ("runs", "gone", "new"):
         (copies / name).mkdir(parents=True)
     age(copies, 2)
     os.utime(copies / "new")
     ended(root, snapshot=str(copies / "runs"))  # it may be resumed
-    assert said(capsys, "--dry-run")["others"] == [str(copies / "gone")]
-    said(capsys)
+    assert said(cli, "--dry-run")["others"] == [str(copies / "gone")]
+    said(cli)
     assert sorted(path.name for path in copies.iterdir()) == ["new", "runs"]
 
 
 def test_what_cannot_be_removed_is_reported_and_the_rest_goes(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    root: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies = root / "cache" / "environments"
     for name in ("a", "b"):
@@ -479,16 +436,12 @@ def test_what_cannot_be_removed_is_reported_and_the_rest_goes(
         plain(path)
 
     monkeypatch.setattr(gc, "remove", refuse)
-    assert main(["gc", "--yes"]) == 3
-    assert f"could not clear {copies / 'a'}: Permission denied" in capsys.readouterr().err
+    assert f"could not clear {copies / 'a'}: Permission denied" in cli.err("gc", "--yes", code=3)
     assert [path.name for path in copies.iterdir()] == ["a"]
 
 
-def test_a_home_without_experiments_is_nothing_to_do(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["gc"]) == 0
-    assert capsys.readouterr().out == "no experiments\n"
+def test_a_home_without_experiments_is_nothing_to_do(root: Path, cli: Cli) -> None:
+    assert cli("gc") == "no experiments\n"
 
 
 @pytest.fixture(autouse=True)

@@ -122,10 +122,7 @@ def keyed(experiment: Experiment, key: str) -> Experiment:
     return Experiment(experiment.path)
 
 
-def test_an_equal_submission_is_named_with_what_may_serve_instead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+def test_an_equal_submission_is_named_with_what_may_serve_instead(tmp_path: Path) -> None:
     keyed(past(tmp_path, "20261120-1000-plan-aaaa"), "other")
     done = keyed(past(tmp_path, "20261120-1100-plan-bbbb"), "same")
     new = keyed(past(tmp_path, "20261120-1200-plan-cccc", ended=False), "same")

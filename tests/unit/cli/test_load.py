@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
+from tests.unit.command import Cli
 from tests.unit.small import plan_without_weights
 
 PLAN = """\
@@ -28,23 +28,19 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return plan_without_weights(tmp_path, monkeypatch, PLAN)
 
 
-def planned(capsys: pytest.CaptureFixture[str], plan: Path, *arguments: str) -> dict[str, Any]:
+def planned(cli: Cli, plan: Path, *arguments: str) -> dict[str, Any]:
     """Steps of a dry run of `hpcbench load`."""
-    assert main(["load", str(plan), "--dry-run", "--json", *arguments]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    found: dict[str, Any] = cli.json("load", plan, "--dry-run", "--json", *arguments)
     return found
 
 
-def refused(capsys: pytest.CaptureFixture[str], plan: Path, *arguments: str) -> str:
-    assert main(["load", str(plan), "--dry-run", *arguments]) == 2
-    return capsys.readouterr().err
+def refused(cli: Cli, plan: Path, *arguments: str) -> str:
+    return cli.err("load", plan, "--dry-run", *arguments)
 
 
-def test_every_point_is_one_shard_and_one_worker_takes_them_all(
-    capsys: pytest.CaptureFixture[str], plan: Path
-) -> None:
+def test_every_point_is_one_shard_and_one_worker_takes_them_all(cli: Cli, plan: Path) -> None:
     found = planned(
-        capsys, plan, "--concurrency", "1,8", "--rate", "2.5", "--requests", "16", "--run-task", "vqa"
+        cli, plan, "--concurrency", "1,8", "--rate", "2.5", "--requests", "16", "--run-task", "vqa"
     )  # fmt: skip
     assert found["samples"] == {"vqa-c1": 16, "vqa-c8": 16, "vqa-r2.5": 16}
     assert [(cut["samples"], cut["size"]) for cut in found["work"]["cuts"]] == [(16, 16)] * 3
@@ -53,31 +49,29 @@ def test_every_point_is_one_shard_and_one_worker_takes_them_all(
 
 
 def test_a_plan_without_points_gets_those_that_its_fewest_samples_bear(
-    capsys: pytest.CaptureFixture[str], plan: Path
+    cli: Cli, plan: Path
 ) -> None:
-    both = planned(capsys, plan)["samples"]
+    both = planned(cli, plan)["samples"]
     assert [name for name in both if name.startswith("vqa")] == ["vqa-c1", "vqa-c2", "vqa-c4"]
-    alone = planned(capsys, plan, "--run-task", "vqa")["samples"]
+    alone = planned(cli, plan, "--run-task", "vqa")["samples"]
     assert list(alone) == [f"vqa-c{count}" for count in (1, 2, 4, 8, 16)]
-    few = planned(capsys, plan, "--run-task", "vqa", "--requests", "9")["samples"]
+    few = planned(cli, plan, "--run-task", "vqa", "--requests", "9")["samples"]
     assert few == {"vqa-c1": 9, "vqa-c2": 9}
 
 
-def test_a_plan_with_a_sweep_of_its_own_keeps_it(
-    capsys: pytest.CaptureFixture[str], plan: Path
-) -> None:
+def test_a_plan_with_a_sweep_of_its_own_keeps_it(cli: Cli, plan: Path) -> None:
     plan.write_text(PLAN + "load: {rate: [0.5], requests: 10}\n")
-    assert planned(capsys, plan)["samples"] == {"vqa-r0.5": 10, "short-r0.5": 10}
-    assert planned(capsys, plan, "--requests", "9")["samples"] == {"vqa-r0.5": 9, "short-r0.5": 9}
-    other = planned(capsys, plan, "--concurrency", "2")["samples"]
+    assert planned(cli, plan)["samples"] == {"vqa-r0.5": 10, "short-r0.5": 10}
+    assert planned(cli, plan, "--requests", "9")["samples"] == {"vqa-r0.5": 9, "short-r0.5": 9}
+    other = planned(cli, plan, "--concurrency", "2")["samples"]
     assert other == {"vqa-c2": 10, "short-c2": 10}
 
 
 def test_what_is_set_by_hand_wins_over_what_the_verb_lays_over_the_plan(
-    capsys: pytest.CaptureFixture[str], plan: Path
+    cli: Cli, plan: Path
 ) -> None:
     found = planned(
-        capsys, plan, "--concurrency", "1,2", "--set", "parallelism=2", "--set", "load.requests=7"
+        cli, plan, "--concurrency", "1,2", "--set", "parallelism=2", "--set", "load.requests=7"
     )
     assert set(found["samples"].values()) == {7}
     assert found["work"]["groups"][0]["workers"] == 2
@@ -90,21 +84,17 @@ def test_what_is_set_by_hand_wins_over_what_the_verb_lays_over_the_plan(
         (["--slo", "ttft=fast"], "--slo: 'ttft=fast' is not a limit"),
         (["--slo", "speed=5"], "--slo: 'speed=5' is not a limit"),
         (["--concurrency", "0"], "must be greater than 0"),
-        (
-            ["--concurrency", "64"],
-            "sweep of 'short': 20 samples are too few for 64 requests in flight",
-        ),
-        (
-            ["--rate", "1", "--requests", "50"],
-            "sweep of 'short': 50 requests per point are more than",
-        ),
+        (["--concurrency", "64"],
+         "sweep of 'short': 20 samples are too few for 64 requests in flight"),
+        (["--rate", "1", "--requests", "50"],
+         "sweep of 'short': 50 requests per point are more than"),
         (["--run-task", "vqaa"], "unknown run task 'vqaa' of this plan (did you mean 'vqa'?)"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_reported_in_a_line(
-    capsys: pytest.CaptureFixture[str], plan: Path, arguments: list[str], reported: str
+    cli: Cli, plan: Path, arguments: list[str], reported: str
 ) -> None:
-    assert reported in refused(capsys, plan, *arguments)
+    assert reported in refused(cli, plan, *arguments)
 
 
 def test_a_submission_finds_every_option_that_it_looks_at() -> None:

@@ -43,28 +43,21 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (caused(RuntimeError("download failed"), NO_NAME), "unknown host name"),
         (ConnectError("[Errno -2] Name or service not known"), "unknown host name"),
         (OSError("ssh: Could not resolve hostname h: unknown"), "unknown host name"),
-        (
-            OSError("Generic HTTP error: client error (Connect): dns error"),
-            "unknown host name",
-        ),
-        (
-            ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
-            "it refused the connection",
-        ),
+        (OSError("Generic HTTP error: client error (Connect): dns error"), "unknown host name"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+         "it refused the connection"),
         (OSError(errno.ENETUNREACH, "Network is unreachable"), "no route to it"),
         (OSError(errno.EHOSTUNREACH, "No route to host"), "no route to it"),
         (OSError(errno.ETIMEDOUT, "Connection timed out"), "no answer in time"),
         (urllib.error.URLError(TimeoutError("timed out")), "no answer in time"),
-        (
-            ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
-            "the connection broke",
-        ),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
+         "the connection broke"),
         (http.client.RemoteDisconnected("Remote end closed connection"), "the connection broke"),
         (OSError("Generic S3 error: HTTP error: error sending request"), "no connection"),
         (urllib.error.URLError(ssl.SSLCertVerificationError(1, NO_TRUST)), NOT_TRUSTED),
         (OSError("error sending request: invalid peer certificate: UnknownIssuer"), NOT_TRUSTED),
     ],
-)
+)  # fmt: skip
 def test_a_host_that_does_not_answer_is_reported_by_any_clients_error(
     error: Exception, why: str
 ) -> None:

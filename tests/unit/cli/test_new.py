@@ -23,6 +23,7 @@ from hpcbench.schema.model import Model
 from hpcbench.submit.first_plan import Choices, Draft
 from tests.fake_nvml import GIB, FakeGpu, FakeNvml
 from tests.help_examples import example
+from tests.unit.command import Cli
 
 TINY = ("--task", "vqa", "--dataset", "demo_vqa", "--model", "tiny-vlm")
 
@@ -290,17 +291,15 @@ def test_jobs_ask_for_what_a_model_needs_and_no_more_than_the_partition_gives(
 # --- without a terminal ---------------------------------------------------------------------------------
 
 
-def test_all_options_write_a_plan_and_say_what_to_type_next(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["new", "first", *TINY, "--metrics", "anls,contains", "--limit", "7"]) == 0
+def test_all_options_write_a_plan_and_say_what_to_type_next(cli: Cli) -> None:
+    printed = cli("new", "first", *TINY, "--metrics", "anls,contains", "--limit", "7")
     run_task = written("first.yaml")
     assert run_task == {
         "name": "first", "ml_task": "vqa", "model": "tiny-vlm", "dataset": "demo_vqa",
         "prompt": "demo_vqa", "metrics": ["anls", "contains"], "limit": 7,
         "generation": {"max_tokens": 256},
     }  # fmt: skip
-    assert capsys.readouterr().out.splitlines() == [
+    assert printed.splitlines() == [
         "wrote first.yaml: vqa on demo_vqa by tiny-vlm, 7 samples; prompt demo_vqa",
         "next:",
         "  hpcbench submit first.yaml --dry-run  show its jobs, change nothing",
@@ -310,12 +309,9 @@ def test_all_options_write_a_plan_and_say_what_to_type_next(
 
 
 @pytest.mark.long
-def test_what_has_a_default_needs_no_option(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_has_a_default_needs_no_option(folder: Path, cli: Cli) -> None:
     own_dataset(folder, ["3 1 2", "1 2", "2, 1"])
-    assert main(["new", "--task", "page_order"]) == 0
-    said = capsys.readouterr()
+    said = cli.both("new", "--task", "page_order")
     assert said.err.splitlines() == [
         "--dataset mine: the only one that fits page_order",
         "--model tiny-vlm: the only one that fits; left out: "
@@ -351,21 +347,18 @@ def test_what_has_a_default_needs_no_option(
     ],
 )  # fmt: skip
 def test_what_is_missing_or_wrong_is_one_line_and_writes_nothing(
-    words: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], said: str, folder: Path, cli: Cli
 ) -> None:
-    assert main(["new", *words]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = cli.err("new", *words).splitlines()
     assert line.startswith(said)
     assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("words", [["mine"], ["mine.yaml"], ["other", "--out", "mine.yaml"]])
-def test_a_file_that_is_there_stays_as_it_is(
-    words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_there_stays_as_it_is(words: list[str], folder: Path, cli: Cli) -> None:
     (folder / "mine.yaml").write_text("of mine")
-    assert main(["new", *words, *TINY]) == 2
-    assert capsys.readouterr().err == "mine.yaml: this file exists already (choose another NAME)\n"
+    said = cli.err("new", *words, *TINY)
+    assert said == "mine.yaml: this file exists already (choose another NAME)\n"
     assert (folder / "mine.yaml").read_text() == "of mine"
 
 
@@ -376,21 +369,17 @@ def test_a_file_is_named_with_its_folder_and_its_plan_by_the_name() -> None:
     assert written("plans/other.yaml")["name"] == "called"
 
 
-def test_dry_run_prints_the_plan_and_writes_nothing(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["new", "mine", "--dry-run", *TINY]) == 0
-    said = capsys.readouterr()
+def test_dry_run_prints_the_plan_and_writes_nothing(folder: Path, cli: Cli) -> None:
+    said = cli.both("new", "mine", "--dry-run", *TINY)
     assert yaml.safe_load(said.out)["name"] == "mine"
     assert said.err.startswith("dry run, not written: vqa on demo_vqa by tiny-vlm, 50 samples")
     assert list(folder.iterdir()) == []
 
 
 def test_a_model_that_does_not_fit_is_taken_by_its_name_with_what_is_to_be_done_first(
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
 ) -> None:
-    assert main(["new", "big", "--task", "vqa", "--dataset", "docvqa", "--model", QWEN]) == 0
-    said = capsys.readouterr()
+    said = cli.both("new", "big", "--task", "vqa", "--dataset", "docvqa", "--model", QWEN)
     assert f"model '{QWEN}' needs a GPU, but this machine has no visible GPU" in said.err
     assert f"to fetch: model {QWEN}, about 17.6 GB" in said.err
     assert "to fetch: dataset docvqa" in said.err
@@ -407,14 +396,14 @@ def test_a_model_that_does_not_fit_is_taken_by_its_name_with_what_is_to_be_done_
 
 
 def test_further_registries_are_named_in_the_commands(
-    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, folder: Path, cli: Cli
 ) -> None:
     own_dataset(folder, ["page 1\nline", "page 2\nline"])
     (folder / "registries").rename(tmp_path / "more")
     words = ["--task", "ocr", "--dataset", "mine", "--model", "tiny-vlm"]
     assert main(["new", "p", *words]) == 2
-    assert main(["new", "p", *words, "--registry", "../more"]) == 0
-    assert "hpcbench submit p.yaml --wait --registry ../more" in capsys.readouterr().out
+    printed = cli("new", "p", *words, "--registry", "../more")
+    assert "hpcbench submit p.yaml --wait --registry ../more" in printed
 
 
 # --- at a terminal --------------------------------------------------------------------------------------

@@ -21,16 +21,9 @@ from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser, words_of
 from hpcbench.data.copies import Cache
 from hpcbench.submit.image_check import cuda_verdict, judge, judge_fetched, needed_bytes
-from hpcbench.submit.plan_facts import (
-    Facts,
-    Gpus,
-    ImageFacts,
-    ModelFacts,
-    Size,
-    Weights,
-    look,
-)
+from hpcbench.submit.plan_facts import Facts, Gpus, ImageFacts, ModelFacts, Size, Weights, look
 from hpcbench.submit.preview import wrapped
+from tests.unit.command import Cli
 from tests.unit.small import record, resolved, run_task, write_dataset
 
 PLAN = """\
@@ -147,7 +140,7 @@ def test_a_look_at_a_plan_writes_nothing_and_asks_no_server(
 
 
 def test_a_package_of_the_plan_is_not_built_by_a_look(
-    plan: Path, capsys: pytest.CaptureFixture[str], watched: list[str]
+    plan: Path, cli: Cli, watched: list[str]
 ) -> None:
     put(
         plan.parent,
@@ -157,21 +150,16 @@ def test_a_package_of_the_plan_is_not_built_by_a_look(
     )
     file = plan.parent / "registries/datasets/near.yaml"
     file.write_text(f"{file.read_text()}iterator: my_pages\npackage: mine\n")
-    assert main(["submit", str(plan), "--dry-run"]) == 0
-    assert "near: samples unknown" in capsys.readouterr().out
+    assert "near: samples unknown" in cli("submit", plan, "--dry-run")
     assert not (plan.parent / "home").exists()
 
 
 # --- what is shown ----------------------------------------------------------------------------------
 
 
-def test_a_dry_run_shows_what_definitions_say_at_80_columns(
-    plan: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["data", "sync", "near"]) == 0
-    capsys.readouterr()
-    assert main(["submit", str(plan), "--dry-run"]) == 0
-    out, err = capsys.readouterr()
+def test_a_dry_run_shows_what_definitions_say_at_80_columns(plan: Path, cli: Cli) -> None:
+    cli("data", "sync", "near")
+    out, err = cli.both("submit", plan, "--dry-run")
     for line in (
         "far: samples unknown, dataset far is not here yet (assumed: 1000)",
         "said: 30 samples",
@@ -191,11 +179,8 @@ def test_a_dry_run_shows_what_definitions_say_at_80_columns(
     assert "is not locked" in err, "what prod asks for is told, and stops nobody who only looks"
 
 
-def test_an_estimate_counts_what_is_not_here_and_says_so(
-    plan: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["submit", str(plan), "--estimate", "--json"]) == 0
-    reported = json.loads(capsys.readouterr().out)
+def test_an_estimate_counts_what_is_not_here_and_says_so(plan: Path, cli: Cli) -> None:
+    reported = cli.json("submit", plan, "--estimate", "--json")
     assert reported["samples"] == {"far": None, "said": 30, "near": None}
     assert reported["assumed_samples"] == ["far", "near"]
     assert reported["datasets"]["said"] == {
@@ -210,14 +195,13 @@ def test_an_estimate_counts_what_is_not_here_and_says_so(
 
 
 def test_references_to_secrets_are_not_read_and_not_shown(
-    plan: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    plan: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_very-secret")
     model = "name: m\nsource: hf://o/m\nengine: vllm\nenv: {HF_TOKEN: '${env:HF_TOKEN}'}\n"
     put(plan.parent, "registries/models/m.yaml", model)
     asked = ["submit", str(plan), "--dry-run", "--set", "run_tasks.far.model=m"]
-    assert main(asked) == 0
-    shown = "".join(capsys.readouterr())
+    shown = "".join(cli.both(*asked))
     assert "HF_TOKEN=***" in shown
     assert "very-secret" not in shown
 
@@ -235,7 +219,7 @@ def test_a_wrapped_command_is_the_command_and_fits_80_columns(words: list[str]) 
 
 
 def test_submit_refuses_an_image_for_a_newer_cuda_before_anything_is_fetched(
-    plan: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    plan: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_cuda(plan, "12.4")
     monkeypatch.setenv("RUN_MODE", "dev")
@@ -245,23 +229,19 @@ def test_submit_refuses_an_image_for_a_newer_cuda_before_anything_is_fetched(
         "name: vllm-openai\nreference: docker://vllm/vllm-openai:v0.31.0\n"
         f'digest: sha256:{"0" * 64}\ncuda: "13.0"\n',
     )
-    assert main(["submit", str(plan)]) == 2
-    err = capsys.readouterr().err
+    err = cli.err("submit", plan)
     assert "images/vllm-openai.yaml:4:7: image 'vllm-openai' is built for CUDA 13.0" in err
     assert "the driver of this site supports CUDA 12.4" in err
     assert "VLLM_ENABLE_CUDA_COMPATIBILITY" in err
     assert len(err.strip().splitlines()) == 1
     assert not (plan.parent / "home").exists()
     for asked in ("--dry-run", "--estimate"):
-        assert main(["submit", str(plan), asked]) == 2
-        out, err = capsys.readouterr()
+        out, err = cli.both("submit", plan, asked, code=2)
         assert out, "it is shown all the same"
         assert "built for CUDA 13.0" in err
 
 
-def test_forward_compatibility_that_the_model_asks_for_is_a_warning(
-    plan: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_forward_compatibility_that_the_model_asks_for_is_a_warning(plan: Path, cli: Cli) -> None:
     with_cuda(plan, "12.4")
     put(
         plan.parent,
@@ -271,8 +251,7 @@ def test_forward_compatibility_that_the_model_asks_for_is_a_warning(
     )
     asked = [f"run_tasks.{name}.model=m" for name in ("far", "said", "near")]
     settings = [word for one in asked for word in ("--set", one)]
-    assert main(["submit", str(plan), "--dry-run", *settings]) == 0
-    assert "! " in (err := capsys.readouterr().err)
+    assert "! " in (err := cli.err("submit", plan, "--dry-run", *settings, code=0))
     assert "only with forward compatibility" in err
 
 
@@ -436,23 +415,21 @@ def test_heads_that_fit_or_are_not_known_are_silent(
     assert heads(config, **model) == []
 
 
-def test_a_tensor_that_does_not_fit_is_refused_at_its_place(
-    plan: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tensor_that_does_not_fit_is_refused_at_its_place(plan: Path, cli: Cli) -> None:
     put(plan.parent, "weights/config.json", json.dumps(QWEN))
     model = f"name: m\nsource: {plan.parent}/weights\nengine: vllm\nparallel:\n  tensor: 8\n"
     put(plan.parent, "registries/models/m.yaml", model)
     asked = [f"run_tasks.{name}.model=m" for name in ("far", "said", "near")]
     settings = [word for one in asked for word in ("--set", one)]
-    assert main(["submit", str(plan), "--dry-run", *settings]) == 2
-    assert "registries/models/m.yaml:5:11: model 'm' has 28 att" in capsys.readouterr().err
+    said = cli.err("submit", plan, "--dry-run", *settings)
+    assert "registries/models/m.yaml:5:11: model 'm' has 28 att" in said
 
 
 # --- caches of the site that counts -----------------------------------------------------------------
 
 
 def test_verbs_of_caches_take_the_site_that_is_named_and_the_plans_own(
-    plan: Path, capsys: pytest.CaptureFixture[str]
+    plan: Path, cli: Cli
 ) -> None:
     folder = plan.parent
     put(folder, "config/hpcbench/sites/other.yaml", f"name: other\nhome: {folder}/other\n")
@@ -461,18 +438,13 @@ def test_verbs_of_caches_take_the_site_that_is_named_and_the_plans_own(
     put(folder, "registries/models/m.yaml", model)
     task = "{name: t, ml_task: vqa, model: m, dataset: near, prompt: ask}"
     put(folder, "other.yaml", f"name: plan\nsite: other\nrun_tasks:\n  - {task}\n")
-
-    assert main(["models", "fetch", "m", "--site", "other"]) == 0
-    assert f"{folder}/other/cache/models" in capsys.readouterr().out
-    assert main(["data", "sync", "--plan", "other.yaml"]) == 0
-    assert f"{folder}/other/cache/datasets" in capsys.readouterr().out
+    assert f"{folder}/other/cache/models" in cli("models", "fetch", "m", "--site", "other")
+    assert f"{folder}/other/cache/datasets" in cli("data", "sync", "--plan", "other.yaml")
     assert main(["models", "verify", "--plan", "other.yaml"]) == 0
     assert "content_hash" in (folder / "registries/models/m.yaml").read_text()
-    assert main(["--site", "other", "models", "list", "--json"]) == 0
-    assert str(folder / "weights") in capsys.readouterr().out
+    assert str(folder / "weights") in cli("--site", "other", "models", "list", "--json")
     assert not (folder / "home").exists()
-    assert main(["models", "fetch"]) == 2
-    assert "names of models/ definitions, or --plan FILE" in capsys.readouterr().err
+    assert "names of models/ definitions, or --plan FILE" in cli.err("models", "fetch")
 
 
 @pytest.mark.parametrize(
@@ -486,10 +458,8 @@ def test_verbs_of_caches_are_passed_on_to_a_cluster_as_they_were_typed(words: st
     assert vars(parser().parse_args(again)) == {**vars(asked), "site": None}
 
 
-def test_files_of_this_machine_are_refused_for_a_cluster_elsewhere(
-    plan: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_of_this_machine_are_refused_for_a_cluster_elsewhere(plan: Path, cli: Cli) -> None:
     text = "name: lab\nssh: {host: nowhere.invalid}\n"
     put(plan.parent, "config/hpcbench/sites/lab.yaml", text)
-    assert main(["models", "fetch", "--plan", "plan.yaml", "--site", "lab"]) == 2
-    assert "--plan names a file of this machine" in capsys.readouterr().err
+    said = cli.err("models", "fetch", "--plan", "plan.yaml", "--site", "lab")
+    assert "--plan names a file of this machine" in said

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.cli.at_site import Unseen
-from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser, words_of
+from tests.unit.command import Cli
 
 COMMANDS = [
     ["submit", "plan.yaml", "--set", "a=1", "--set", "b=-1", "--registry", "r", "--json"],
@@ -36,14 +36,9 @@ def test_words_made_of_what_was_parsed_parse_to_the_same(words: list[str]) -> No
 @pytest.mark.parametrize(
     "verb",
     [
-        "new",
-        "score f",
-        "compare a b",
-        "ab p",
-        "power e",
-        "import f --from lmms-eval",
+        "new", "score f", "compare a b", "ab p", "power e", "import f --from lmms-eval",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize(
     "words", ["--metrics a,b", "--metric a,b", "--metric a --metric b", "--metrics a --metrics b"]
 )
@@ -66,40 +61,28 @@ def test_the_site_may_stand_before_the_verb_and_after_it(words: list[str]) -> No
 @pytest.mark.parametrize(
     "verb",
     [
-        "submit",
-        "status",
-        "watch",
-        "events",
-        "logs",
-        "cancel",
-        "pause",
-        "resume",
-        "report",
-        "list",
-        "usage",
-        "gc",
+        "submit", "status", "watch", "events", "logs", "cancel", "pause", "resume", "report",
+        "list", "usage", "gc",
     ],
-)
+)  # fmt: skip
 def test_these_verbs_run_elsewhere(verb: str) -> None:
     arguments = {"submit": ["p"], "cancel": ["x"], "pause": ["x"], "resume": ["x"]}.get(verb, [])
     found: argparse.Namespace = parser().parse_args([verb, *arguments, "--site", "lab"])
     assert found.elsewhere
 
 
-def test_others_say_that_they_do_not(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--site", "lab", "doctor"]) == 2
-    assert "doctor runs on this machine only" in capsys.readouterr().err
+def test_others_say_that_they_do_not(cli: Cli) -> None:
+    assert "doctor runs on this machine only" in cli.err("--site", "lab", "doctor")
 
 
 def test_who_cannot_be_asked_has_to_say_it_before(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     profile = tmp_path / "hpcbench" / "sites" / "lab.yaml"
     profile.parent.mkdir(parents=True)
     profile.write_text("name: lab\nssh: {host: nowhere.invalid}\n")
-    assert main(["gc", "--older", "30", "--site", "lab"]) == 2
-    assert "cannot ask for your consent" in capsys.readouterr().err
+    assert "cannot ask for your consent" in cli.err("gc", "--older", "30", "--site", "lab")
 
 
 def test_a_command_line_without_a_site_is_as_it_was() -> None:

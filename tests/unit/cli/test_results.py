@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.event_log import EventLog
@@ -20,6 +19,7 @@ from hpcbench.reporting.writing import report
 from hpcbench.status import status
 from hpcbench.usage.gpu_hours import usage_of
 from tests.unit import small
+from tests.unit.command import Cli
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda whole: b"",
@@ -36,9 +36,8 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+def here(tmp_path: Path) -> Experiment:
     """An experiment that has ended and was scored."""
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     made = small.experiment(tmp_path, [small.record(number) for number in range(4)])
     small.write_attempt(made, 0, 1, [small.response(f"s{number}") for number in range(4)])
     with EventLog(made.submission_file) as log:
@@ -56,26 +55,22 @@ def test_a_damaged_result_is_one_line_with_what_writes_it_again(
     here: Experiment,
     read: Callable[[Experiment], Metrics | Performance],
     damage: Callable[[bytes], bytes],
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
 ) -> None:
     path = here.metrics_file if read is metrics_of else here.performance_file
     whole = read(here)
     sound = path.read_bytes()
     path.write_bytes(damage(sound))
-
     with pytest.raises(EnvironmentFault, match=f"hpcbench score {here.id}") as reported:
         read(here)
     assert str(path) in str(reported.value)
     assert "\n" not in str(reported.value)
-
     if read is metrics_of:
         for arguments in (["report", here.id], ["report", here.id, "--json"]):
-            assert main(arguments) == 3
-            said = capsys.readouterr()
+            said = cli.both(*arguments, code=3)
             assert said.err.strip() == f"hpcbench: {reported.value}"
     with pytest.raises(EnvironmentFault):
         report(here)
-
     evaluate(here)
     assert path.read_bytes() == sound
     assert read(here) == whole
@@ -83,9 +78,7 @@ def test_a_damaged_result_is_one_line_with_what_writes_it_again(
 
 def test_status_names_damaged_scores_and_still_tells_the_rest(here: Experiment) -> None:
     here.metrics_file.write_bytes(b"{")
-
     now = status(here)
-
     (failure,) = now.failures
     assert "is damaged" in failure.cause
     assert (now.state, now.answered) == ("done", 4)
@@ -100,10 +93,7 @@ def test_damaged_hours_are_counted_again(here: Experiment) -> None:
 
 def test_what_is_read_is_written_back_with_the_same_bytes(here: Experiment) -> None:
     """The writer and all readers share one type: it neither drops, adds nor rewrites anything."""
-    for path, read in (
-        (here.metrics_file, metrics_of),
-        (here.performance_file, performance_of),
-    ):
+    for path, read in ((here.metrics_file, metrics_of), (here.performance_file, performance_of)):
         whole = path.read_bytes()
         found: Metrics | Performance = read(here)
         write_json(path, found.to_json())

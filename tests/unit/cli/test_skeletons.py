@@ -20,7 +20,6 @@ import pytest
 from _pytest.config.findpaths import determine_setup
 
 from hpcbench import plugins
-from hpcbench.cli.main import main
 from hpcbench.cli.plugin_skeletons import package
 from hpcbench.cli.plugins import tried
 from hpcbench.errors import EnvironmentFault
@@ -30,6 +29,7 @@ from hpcbench.registry.source import read, validate
 from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.schema.site import ContainerSite
 from hpcbench.testing import check
+from tests.unit.command import Cli
 
 PLAN = """\
 name: small
@@ -115,11 +115,10 @@ def is_ready(path: Path) -> bool:
 
 
 def test_a_name_that_hpcbench_has_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["plugins", "new", "metrics", "anls"]) == 2
-    said = capsys.readouterr().err
+    said = cli.err("plugins", "new", "metrics", "anls")
     assert "hpcbench has a metric plugin 'anls' already (choose another name" in said
     assert not [*tmp_path.iterdir()]
 

@@ -10,6 +10,7 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
+from tests.unit.command import Cli
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +25,8 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line) for line in found]
 
 
-def test_hpcbench_alone_leads_on(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
-    shown = capsys.readouterr().out
+def test_hpcbench_alone_leads_on(cli: Cli) -> None:
+    shown = cli()
     assert len(shown.splitlines()) <= 10
     verbs = [words[0] for words in commands(shown)]
     assert verbs == ["init", "doctor", "submit", "new", "data", "--help"]
@@ -37,15 +37,11 @@ def test_hpcbench_alone_leads_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert demo.is_file()
 
 
-def test_submit_without_a_plan_is_wrong_input_and_leads_on(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["submit"]) == 2
-    said = capsys.readouterr().err
+def test_submit_without_a_plan_is_wrong_input_and_leads_on(cli: Cli) -> None:
+    said = cli.err("submit")
     assert said.startswith("submit needs a plan, the YAML file of a run; next:\n  hpcbench init")
     assert [words[0] for words in commands(said)][:3] == ["init", "doctor", "submit"]
-    assert main(["--site", "nowhere", "submit"]) == 2
-    assert capsys.readouterr().err == said
+    assert cli.err("--site", "nowhere", "submit") == said
 
 
 def test_a_plan_that_new_wrote_is_the_next_to_submit(

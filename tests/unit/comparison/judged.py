@@ -9,13 +9,7 @@ from typing import Any
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import (
-    Appender,
-    create_exclusive,
-    read_json,
-    write_atomic,
-    write_json,
-)
+from hpcbench.files.atomic import Appender, create_exclusive, read_json, write_atomic, write_json
 from hpcbench.planning import plan_work
 from hpcbench.schema.gate import Gate
 from hpcbench.schema.plan import ResolvedPlan

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.cli.main import main
 from hpcbench.errors import UserError
 from hpcbench.planning import FEWEST_PAIRS, block_size, plan_work
 from hpcbench.registry.ab import expanded, side_by_side
 from hpcbench.schema.plan import Arms, ResolvedPlan
+from tests.unit.command import Cli
 from tests.unit.registries import PLAN, Files
 from tests.unit.small import measured, plan_without_weights
 
@@ -58,17 +58,13 @@ def arms(files: Files, a: list[str], b: list[str], text: str = PLAN) -> Resolved
 @pytest.mark.parametrize(
     ("short", "meant"),
     [
-        (
-            "model.engine_options.x=1",
-            ["models/org/tiny:engine_options.x=1", "run_tasks.1.model.engine_options.x=1"],
-        ),
+        ("model.engine_options.x=1",
+         ["models/org/tiny:engine_options.x=1", "run_tasks.1.model.engine_options.x=1"]),
         ("model.dtype=float16", ["models/org/tiny:dtype=float16"]),
         ('prompt.user="a = b"', ['prompts/ask:user="a = b"']),
         ("dataset.options.dpi=100", ["datasets/pages:options.dpi=100"]),
-        (
-            "model=org/large",
-            ["run_tasks/first:model=org/large", "run_tasks.1.model=org/large", "matrix.0.models=[org/large]"],
-        ),
+        ("model=org/large",
+         ["run_tasks/first:model=org/large", "run_tasks.1.model=org/large", "matrix.0.models=[org/large]"]),
         (
             "generation.temperature=0",
             [
@@ -249,21 +245,15 @@ def test_what_two_plans_run_after_keeps_its_order(models: Files) -> None:
 @pytest.mark.parametrize(
     ("second", "what"),
     [
-        (
-            "name: p, model: org/large, dataset: scans",
-            "no run task of the same ML task and dataset",
-        ),
+        ("name: p, model: org/large, dataset: scans",
+         "no run task of the same ML task and dataset"),
         ("name: x, model: org/tiny, dataset: pages", "do not differ"),
-        (
-            "name: p, model: org/large, dataset: pages, limit: 7",
-            r"x and p choose different samples: limit None and 7 \(--limit N\)",
-        ),
-        (
-            "name: p, model: org/large, dataset: pages, split: easy, limit: 7",
-            "split None and easy, limit None and 7 .write the same values",
-        ),
+        ("name: p, model: org/large, dataset: pages, limit: 7",
+         r"x and p choose different samples: limit None and 7 \(--limit N\)"),
+        ("name: p, model: org/large, dataset: pages, split: easy, limit: 7",
+         "split None and easy, limit None and 7 .write the same values"),
     ],
-)
+)  # fmt: skip
 def test_two_plans_that_cannot_be_compared_are_refused(
     models: Files, second: str, what: str
 ) -> None:
@@ -359,35 +349,32 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 TWO = ("--a", "model.dtype=float16", "--b", "model.dtype=bfloat16")
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: Any, code: int = 0) -> tuple[str, str]:
-    assert main(["ab", *map(str, arguments)]) == code
-    found = capsys.readouterr()
+def said(cli: Cli, *arguments: Any, code: int = 0) -> tuple[str, str]:
+    found = cli.both("ab", *arguments, code=code)
     return found.out, found.err
 
 
 def test_a_dry_run_tells_blocks_and_loads_and_touches_nothing(
-    capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path
+    cli: Cli, plan: Path, tmp_path: Path
 ) -> None:
-    out, _ = said(capsys, plan, *TWO, "--limit", 80, "--dry-run")
+    out, _ = said(cli, plan, *TWO, "--limit", 80, "--dry-run")
     assert (
         "vqa: 80 samples in 8 pairs of blocks of 10; each pair of blocks costs about one model load"
         in out
     )
     assert "vqa.a: 80 samples in 8 shards" in out
     assert not (tmp_path / "home" / "experiments").exists()
-    shared, _ = said(capsys, plan, "--b", "generation.max_tokens=9", "--dry-run")
+    shared, _ = said(cli, plan, "--b", "generation.max_tokens=9", "--dry-run")
     assert "the engine loads the model once for both arms" in shared
 
 
-def test_a_dry_run_says_when_arms_are_not_on_the_same_nodes(
-    capsys: pytest.CaptureFixture[str], plan: Path
-) -> None:
-    out, _ = said(capsys, plan, "--b", "resources.memory_gb=2", "--dry-run")
+def test_a_dry_run_says_when_arms_are_not_on_the_same_nodes(cli: Cli, plan: Path) -> None:
+    out, _ = said(cli, plan, "--b", "resources.memory_gb=2", "--dry-run")
     assert "differ in resources, so they run in separate jobs" in out
 
 
-def test_programs_get_the_work_as_json(capsys: pytest.CaptureFixture[str], plan: Path) -> None:
-    out, _ = said(capsys, plan, *TWO, "--dry-run", "--json")
+def test_programs_get_the_work_as_json(cli: Cli, plan: Path) -> None:
+    out, _ = said(cli, plan, *TWO, "--dry-run", "--json")
     assert set(json.loads(out)["samples"]) == {"vqa.a", "vqa.b"}
 
 
@@ -405,33 +392,29 @@ def test_programs_get_the_work_as_json(capsys: pytest.CaptureFixture[str], plan:
     ],
 )
 def test_mistakes_are_one_line_each(
-    capsys: pytest.CaptureFixture[str], plan: Path, arguments: tuple[str, ...], what: str
+    cli: Cli, plan: Path, arguments: tuple[str, ...], what: str
 ) -> None:
-    _, err = said(capsys, plan, *arguments, "--dry-run", code=2)
+    _, err = said(cli, plan, *arguments, "--dry-run", code=2)
     assert what in err
     assert "Traceback" not in err
 
 
-def test_two_plans_are_asked_in_turns(
-    capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path
-) -> None:
+def test_two_plans_are_asked_in_turns(cli: Cli, plan: Path, tmp_path: Path) -> None:
     other = tmp_path / "b.yaml"
     (tmp_path / "registries/models/big.yaml").write_text(
         "name: big\nsource: ../../weights\nengine: vllm\n"
     )
     other.write_text(plan.read_text().replace("name: turns", "name: b").replace("tiny", "big"))
-    out, err = said(capsys, plan, other, "--limit", 80, "--dry-run")
+    out, err = said(cli, plan, other, "--limit", 80, "--dry-run")
     assert "vqa: 80 samples in 8 pairs of blocks of 10" in out
     assert "vqa.b: 80 samples in 8 shards" in out
-    out, err = said(capsys, plan, other, "--b", "limit=7", "--dry-run", code=2)
+    out, err = said(cli, plan, other, "--b", "limit=7", "--dry-run", code=2)
     assert "choose different samples" in err
-    _, err = said(capsys, "@last", other, code=2)
+    _, err = said(cli, "@last", other, code=2)
     assert "a second plan need one" in err
 
 
-def test_a_plan_that_is_not_there_is_reported(
-    capsys: pytest.CaptureFixture[str], plan: Path
-) -> None:
-    _, err = said(capsys, "nowhere", *TWO, code=2)
+def test_a_plan_that_is_not_there_is_reported(cli: Cli, plan: Path) -> None:
+    _, err = said(cli, "nowhere", *TWO, code=2)
     assert "no such plan" in err
     assert plan.exists()

@@ -12,12 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
-from hpcbench.comparison.gate import (
-    Check,
-    Verdict,
-    decide,
-    judge,
-)
+from hpcbench.comparison.gate import Check, Verdict, decide, judge
 from hpcbench.comparison.gate.quality_checks import rule_for
 from hpcbench.comparison.gate.speed_checks import MeasuredFigure, ratio
 from hpcbench.comparison.gate.verdict import worth_an_alert
@@ -25,6 +20,7 @@ from hpcbench.errors import RunFailed, UserError
 from hpcbench.evaluation.repeats import base_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
+from tests.unit.command import Cli
 from tests.unit.comparison.judged import ended, policy, speeds, started, the_plan, wrong
 
 
@@ -382,34 +378,25 @@ def test_go_means_that_every_critical_check_passed(made: list[Any]) -> None:
 # --- the verb ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    return tmp_path
-
-
 @pytest.mark.long
-def test_the_exit_code_is_the_verdict(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ended(root, "20261101-0200-x-aaaa")
-    lenient = root / "lenient.yaml"
+def test_the_exit_code_is_the_verdict(tmp_path: Path, cli: Cli) -> None:
+    ended(tmp_path, "20261101-0200-x-aaaa")
+    lenient = tmp_path / "lenient.yaml"
     lenient.write_text("schema_version: 1\nname: lenient\nmetrics: {'*': {absolute: 0.1}}\n")
     words = ["--baseline", "20261101", "--policy", str(lenient)]
     for tail, answers, code in (("b", {}, 0), ("c", wrong(*range(30)), 4), ("d", wrong(1, 2), 5)):
-        here = ended(root, f"20261102-0200-x-{tail}", answers)
-        assert main(["gate", here.id, *words]) == code
+        here = ended(tmp_path, f"20261102-0200-x-{tail}", answers)
+        printed = cli("gate", here.id, *words, code=code)
         reported = json.loads(here.verdict_file.read_text())
-        assert reported["verdict"] in capsys.readouterr().out
+        assert reported["verdict"] in printed
         assert reported["candidate"] == here.id
-        assert main(["gate", here.id, *words, "--json"]) == code
-        assert json.loads(capsys.readouterr().out) == reported
+        assert cli.json("gate", here.id, *words, "--json", code=code) == reported
 
 
-def test_a_policy_is_checked_like_any_definition(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended(root, "20261101-0200-x-aaaa")
-    ended(root, "20261102-0200-x-aaaa")
-    file = root / "strict.yaml"
+def test_a_policy_is_checked_like_any_definition(tmp_path: Path, cli: Cli) -> None:
+    ended(tmp_path, "20261101-0200-x-aaaa")
+    ended(tmp_path, "20261102-0200-x-aaaa")
+    file = tmp_path / "strict.yaml"
     words = ["gate", "20261102", "--baseline", "20261101", "--policy", str(file)]
     for text, said in (
         ("metrics:\n  anl: {absolute: 0.1}\n", "unknown metric 'anl' (did you mean 'anls'?)"),
@@ -419,18 +406,16 @@ def test_a_policy_is_checked_like_any_definition(
         ("metrics:\n  anls: {absolute: -1}\n", "greater than 0"),
     ):
         file.write_text(f"schema_version: 1\nname: strict\n{text}")
-        assert main(words) == 2
-        err = capsys.readouterr().err
+        err = cli.err(*words)
         assert said in err
         assert err.startswith(f"{file}:4:")
     file.write_text("schema_version: 1\nname: strict\nmetrics:\n  'exact*': {absolute: 0.1}\n")
     assert main(words) == 0
-    assert main([*words[:-1], "defualt"]) == 2
-    assert "did you mean 'default'" in capsys.readouterr().err
+    assert "did you mean 'default'" in cli.err(*words[:-1], "defualt")
 
 
-def test_a_dry_run_writes_no_verdict(root: Path) -> None:
-    ended(root, "20261101-0200-x-aaaa")
-    here = ended(root, "20261102-0200-x-aaaa")
+def test_a_dry_run_writes_no_verdict(tmp_path: Path) -> None:
+    ended(tmp_path, "20261101-0200-x-aaaa")
+    here = ended(tmp_path, "20261102-0200-x-aaaa")
     assert main(["gate", here.id, "--baseline", "20261101", "--dry-run"]) == 5
     assert not here.verdict_file.exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,16 +16,11 @@ from hpcbench.cli.main import main
 from hpcbench.comparison import history
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_atomic, write_json
+from tests.unit.command import Cli
 from tests.unit.comparison.judged import ended, speeds, wrong
 from tests.unit.dying import Dying
 
 NIGHTS = 20
-
-
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    return tmp_path
 
 
 def night(root: Path, number: int, template: Experiment, value: float) -> Experiment:
@@ -50,11 +44,11 @@ def nights(root: Path, count: int = NIGHTS) -> list[Experiment]:
     ]
 
 
-def test_a_trend_is_in_order_of_time_and_shows_where_it_changed(root: Path) -> None:
-    made = nights(root)
+def test_a_trend_is_in_order_of_time_and_shows_where_it_changed(tmp_path: Path) -> None:
+    made = nights(tmp_path)
     for here in reversed(made):
         history.record(here)
-    (found,) = history.trends(root, "exact_match")
+    (found,) = history.trends(tmp_path, "exact_match")
     assert [point.experiment for point in found.points] == [here.id for here in made]
     (change,) = found.changes
     assert change.at == NIGHTS // 2
@@ -62,140 +56,133 @@ def test_a_trend_is_in_order_of_time_and_shows_where_it_changed(root: Path) -> N
 
 
 @pytest.mark.long
-def test_a_later_start_shows_fewer_points_and_the_same_changes(root: Path) -> None:
-    for here in nights(root):
+def test_a_later_start_shows_fewer_points_and_the_same_changes(tmp_path: Path) -> None:
+    for here in nights(tmp_path):
         history.record(here)
-    (whole,) = history.trends(root, "exact_match")
+    (whole,) = history.trends(tmp_path, "exact_match")
     (change,) = whole.changes
     for first in (5, change.at):
-        (part,) = history.trends(root, "exact_match", since=whole.points[first].time)
+        (part,) = history.trends(tmp_path, "exact_match", since=whole.points[first].time)
         assert part.points == whole.points[first:]
         moved = replace(change, at=change.at - first, seen=change.seen - first)
         assert part.changes == (moved,)
-    (rest,) = history.trends(root, "exact_match", since=whole.points[change.at + 1].time)
+    (rest,) = history.trends(tmp_path, "exact_match", since=whole.points[change.at + 1].time)
     assert rest.changes == ()
-    assert history.trends(root, "exact_match", since=whole.points[-1].time + 1) == []
+    assert history.trends(tmp_path, "exact_match", since=whole.points[-1].time + 1) == []
 
 
-def test_written_twice_it_counts_once_and_the_newest(root: Path) -> None:
-    (here,) = nights(root, 1)
+def test_written_twice_it_counts_once_and_the_newest(tmp_path: Path) -> None:
+    (here,) = nights(tmp_path, 1)
     history.record(here)
     metrics = read_json(here.metrics_file)
     metrics["run_tasks"]["rt"]["metrics"]["exact_match"]["value"] = 0.5
     write_json(here.metrics_file, metrics)
-    history.put_together(history.results_dir(root))
+    history.put_together(history.results_dir(tmp_path))
     history.record(here)
-    (found,) = history.trends(root, "exact_match")
+    (found,) = history.trends(tmp_path, "exact_match")
     assert [point.value for point in found.points] == [0.5]
 
 
 @pytest.mark.long
 def test_many_at_once_lose_nothing_though_files_are_put_together_meanwhile(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "LOOSE", 3)
-    made = nights(root)
+    made = nights(tmp_path)
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(history.record, made))
-    (found,) = history.trends(root, "exact_match")
+    (found,) = history.trends(tmp_path, "exact_match")
     assert len(found.points) == NIGHTS
 
 
 @pytest.mark.long
-def test_killed_anywhere_nothing_is_lost(root: Path) -> None:
-    made = nights(root, 3)
+def test_killed_anywhere_nothing_is_lost(tmp_path: Path) -> None:
+    made = nights(tmp_path, 3)
     for here in made[:2]:
         history.record(here)
     for step in range(60):
         dying = Dying(step)
         with dying():
             history.record(made[2])
-            history.put_together(history.results_dir(root))
-        (found,) = history.trends(root, "exact_match")
+            history.put_together(history.results_dir(tmp_path))
+        (found,) = history.trends(tmp_path, "exact_match")
         assert {here.id for here in made[:2]} <= {point.experiment for point in found.points}
         if not dying.dead:
             break
     assert len(found.points) == 3
 
 
-def test_it_is_made_again_from_experiments_and_keeps_those_that_are_gone(root: Path) -> None:
-    made = nights(root, 4)
+def test_it_is_made_again_from_experiments_and_keeps_those_that_are_gone(tmp_path: Path) -> None:
+    made = nights(tmp_path, 4)
     for here in made:
         history.record(here)
     shutil.rmtree(made[0].path)
-    folder = history.results_dir(root)
+    folder = history.results_dir(tmp_path)
     (folder / f"{made[1].id}.parquet").write_bytes(b"no parquet")
     reported: list[str] = []
-    assert history.rebuild(root, reported.append) == 3
-    (found,) = history.trends(root, "exact_match")
+    assert history.rebuild(tmp_path, reported.append) == 3
+    (found,) = history.trends(tmp_path, "exact_match")
     assert len(found.points) == 4
     assert len(list(folder.iterdir())) == 1
     (folder / "torn.parquet").write_bytes(b"no parquet")
-    history.rebuild(root, reported.append)
+    history.rebuild(tmp_path, reported.append)
     assert any("is damaged" in line for line in reported)
 
 
-def test_what_did_not_end_well_or_is_another_thing_is_no_point_of_a_trend(root: Path) -> None:
-    made = nights(root, 4)
+def test_what_did_not_end_well_or_is_another_thing_is_no_point_of_a_trend(tmp_path: Path) -> None:
+    made = nights(tmp_path, 4)
     write_json(made[0].outcome_file, {"version": 1, "round": 0, "state": "incomplete"})
     speeds(made[1], gpu="NVIDIA A100")
     for here in made:
         history.record(here)
-    (quality,) = history.trends(root, "exact_match")
+    (quality,) = history.trends(tmp_path, "exact_match")
     assert len(quality.points) == 3
-    speed = history.trends(root, "answers_per_s")
+    speed = history.trends(tmp_path, "answers_per_s")
     assert sorted((one.signature, len(one.points)) for one in speed) == [
         ("NVIDIA A100", 1), ("NVIDIA H100", 2),
     ]  # fmt: skip
 
 
-def test_times_of_batches_are_no_points_of_the_trend_of_single_requests(root: Path) -> None:
+def test_times_of_batches_are_no_points_of_the_trend_of_single_requests(tmp_path: Path) -> None:
     """A plan that says no number was asked one at a time by an earlier version."""
-    made = nights(root, 4)
+    made = nights(tmp_path, 4)
     plan = made[3].resolved
     tasks = [one.model_copy(update={"at_once": 64}) for one in plan.run_tasks]
     write_atomic(
-        made[3].resolved_file,
-        plan.model_copy(update={"run_tasks": tuple(tasks)}).model_dump_json(),
+        made[3].resolved_file, plan.model_copy(update={"run_tasks": tuple(tasks)}).model_dump_json()
     )
     for here in made:
         history.record(Experiment(here.path))
-    (quality,) = history.trends(root, "exact_match")
+    (quality,) = history.trends(tmp_path, "exact_match")
     assert len(quality.points) == 4
-    speed = history.trends(root, "answers_per_s")
+    speed = history.trends(tmp_path, "answers_per_s")
     assert sorted((one.signature, len(one.points)) for one in speed) == [
         ("NVIDIA H100", 3), ("NVIDIA H100, 64 at once", 1),
     ]  # fmt: skip
 
 
-def test_a_file_of_an_older_version_is_read_as_far_as_it_goes(root: Path) -> None:
-    (here,) = nights(root, 1)
+def test_a_file_of_an_older_version_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    (here,) = nights(tmp_path, 1)
     path = history.record(here)
     polars.read_parquet(path).drop("prompt", "hpcbench").write_parquet(path)
-    assert len(history.trends(root, "exact_match")) == 1
+    assert len(history.trends(tmp_path, "exact_match")) == 1
 
 
 # --- the verb ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
-def test_the_verb_finds_what_was_not_recorded_and_shows_it(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    nights(root)
-    assert main(["history"]) == 0
-    assert "exact_match" in capsys.readouterr().out.split()
-    assert main(["history", "exact_match"]) == 0
-    out = capsys.readouterr().out
+def test_the_verb_finds_what_was_not_recorded_and_shows_it(tmp_path: Path, cli: Cli) -> None:
+    nights(tmp_path)
+    assert "exact_match" in cli("history").split()
+    out = cli("history", "exact_match")
     assert "plan / rt: exact_match ↑" in out
     (reported,) = (line for line in out.splitlines() if "◆ worse: 0.9" in line)
     assert "detected 2026-11-" in reported
-    assert main(["history", "exact_match", "--csv"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    rows = list(csv.DictReader(io.StringIO(cli("history", "exact_match", "--csv"))))
     assert len(rows) == NIGHTS
     assert [row["change"] for row in rows].index("1") == NIGHTS // 2
-    assert main(["history", "exact*", "--json", "--since", "2026-11-08", "--plan", "pl*"]) == 0
-    (trend,) = json.loads(capsys.readouterr().out)
+    (trend,) = cli.json("history", "exact*", "--json", "--since", "2026-11-08", "--plan", "pl*")
     assert len(trend["points"]) == NIGHTS - 7
     (change,) = trend["changes"]
     assert set(change) == {"at", "before", "after", "seen"}
@@ -203,10 +190,8 @@ def test_the_verb_finds_what_was_not_recorded_and_shows_it(
 
 
 @pytest.mark.long
-def test_what_cannot_be_meant_is_said_in_a_line(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    nights(root, 2)
+def test_what_cannot_be_meant_is_said_in_a_line(tmp_path: Path, cli: Cli) -> None:
+    nights(tmp_path, 2)
     for words, said in (
         (["exact_matsch"], "did you mean 'exact_match'?"),
         (["exact_match", "--since", "yesterday"], "a date such as 2026-11-01"),
@@ -217,26 +202,25 @@ def test_what_cannot_be_meant_is_said_in_a_line(
         (["*", "--plot", "x.svg"], "FILE.html for all"),
         (["exact_match", "--plan", "none", "--plot", "x.svg"], "no values to plot"),
     ):
-        assert main(["history", *words]) == 2
-        assert said in capsys.readouterr().err
+        assert said in cli.err("history", *words)
 
 
 @pytest.mark.long
-def test_it_can_be_drawn(root: Path) -> None:
-    nights(root)
+def test_it_can_be_drawn(tmp_path: Path) -> None:
+    nights(tmp_path)
     for name in ("x.svg", "x.png", "x.html"):
-        assert main(["history", "exact_match", "--plot", str(root / name)]) == 0
-    assert (root / "x.svg").read_text().startswith("<")
-    assert (root / "x.png").read_bytes().startswith(b"\x89PNG")
-    page = (root / "x.html").read_text()
+        assert main(["history", "exact_match", "--plot", str(tmp_path / name)]) == 0
+    assert (tmp_path / "x.svg").read_text().startswith("<")
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "x.html").read_text()
     assert "<svg" in page
     assert "<table>" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
 
 
-def test_who_may_not_read_an_experiment_reads_none_of_its_scores(root: Path) -> None:
+def test_who_may_not_read_an_experiment_reads_none_of_its_scores(tmp_path: Path) -> None:
     """Merged files too: the rows of a private experiment do not get into a file of the others."""
-    made = nights(root, 6)
+    made = nights(tmp_path, 6)
     modes = [0o750, 0o750, 0o700, 0o700, 0o755, 0o755]
     for here, mode in zip(made, modes, strict=True):
         here.path.chmod(mode)
@@ -244,7 +228,7 @@ def test_who_may_not_read_an_experiment_reads_none_of_its_scores(root: Path) -> 
 
     def readers() -> dict[int, set[str]]:
         found: dict[int, set[str]] = {}
-        for path in history.results_dir(root).glob("*.parquet"):
+        for path in history.results_dir(tmp_path).glob("*.parquet"):
             ids = polars.read_parquet(path)["experiment"].to_list()
             found.setdefault(path.stat().st_mode & 0o777, set()).update(ids)
         return found
@@ -252,23 +236,23 @@ def test_who_may_not_read_an_experiment_reads_none_of_its_scores(root: Path) -> 
     ids = [here.id for here in made]
     wanted = {0o640: {*ids[:2]}, 0o600: {*ids[2:4]}, 0o644: {*ids[4:]}}
     assert readers() == wanted
-    history.put_together(history.results_dir(root))
+    history.put_together(history.results_dir(tmp_path))
     assert readers() == wanted
-    assert len(list(history.results_dir(root).glob("*.parquet"))) == 3
-    (trend,) = history.trends(root, "exact_match")
+    assert len(list(history.results_dir(tmp_path).glob("*.parquet"))) == 3
+    (trend,) = history.trends(tmp_path, "exact_match")
     assert [point.experiment for point in trend.points] == ids
 
 
-def test_a_rebuild_closes_what_an_earlier_version_left_open(root: Path) -> None:
-    made = nights(root, 4)
+def test_a_rebuild_closes_what_an_earlier_version_left_open(tmp_path: Path) -> None:
+    made = nights(tmp_path, 4)
     for here in made:
         here.path.chmod(0o750)
         history.record(here)
-    folder = history.results_dir(root)
+    folder = history.results_dir(tmp_path)
     history.put_together(folder)
     (merged,) = folder.glob("*.parquet")
     merged.chmod(0o644)
-    assert history.rebuild(root) == 4
+    assert history.rebuild(tmp_path) == 4
     assert {path.stat().st_mode & 0o777 for path in folder.glob("*.parquet")} == {0o640}
-    (trend,) = history.trends(root, "exact_match")
+    (trend,) = history.trends(tmp_path, "exact_match")
     assert [point.experiment for point in trend.points] == [here.id for here in made]

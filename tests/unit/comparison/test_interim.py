@@ -11,39 +11,15 @@ from typing import Any
 import pytest
 
 from hpcbench.cli.ab import _notes, ab
-from hpcbench.comparison.ab import (
-    FIGURES,
-    PairOfBlocks,
-    compare_speed,
-    costs,
-    paired_blocks,
-)
-from hpcbench.comparison.interim import (
-    alpha_each,
-    endpoints,
-    last_looks,
-    look,
-)
+from hpcbench.comparison.ab import FIGURES, PairOfBlocks, compare_speed, costs, paired_blocks
+from hpcbench.comparison.interim import alpha_each, endpoints, last_looks, look
 from hpcbench.evaluation import stage
 from hpcbench.experiment.control import control_request, control_state
-from hpcbench.experiment.interim import (
-    due,
-    halves,
-    is_due,
-    keep,
-    looks_at,
-    settle,
-    states_in,
-)
+from hpcbench.experiment.interim import due, halves, is_due, keep, looks_at, settle, states_in
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.experiment.view.usage import Hours, Usage
-from hpcbench.files.atomic import (
-    Appender,
-    create_exclusive,
-    write_atomic,
-    write_json,
-)
+from hpcbench.files.atomic import Appender, create_exclusive, write_atomic, write_json
 from hpcbench.number_format import why_inconclusive
 from hpcbench.planning import plan_work
 from hpcbench.reporting.methods import methods, to_json
@@ -232,14 +208,12 @@ def test_arms_that_are_distinguished_end_and_only_whole_blocks_count(scene: Scen
     assert found["verdicts"] == {"exact_match": "worse"}
     (first, *_) = found["quality"]
     assert (first["baseline"], first["candidate"]) == (1.0, 0.5)
-
     settle(scene.experiment)
     now = control_state(scene.experiment)
     assert {"x.a", "x.b"} == now.enough_tasks.keys()
     assert now.ended("x.a")
     assert now.rests("x.b")
     assert not due(scene.experiment, "x")
-
     stage.evaluate(scene.experiment)
     metrics = json.loads(scene.experiment.metrics_file.read_text())["run_tasks"]
     assert [metrics[f"x.{arm}"]["asked"] for arm in "ab"] == [80, 48]
@@ -506,9 +480,7 @@ def test_an_inconclusive_comparison_says_why(one: dict[str, Any], why: str | Non
 
 
 @pytest.mark.long
-def test_the_table_of_ab_explains_a_verdict_beside_an_interval_with_0(
-    scene: Scene, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_of_ab_explains_a_verdict_beside_an_interval_with_0(scene: Scene) -> None:
     scene.answered("a", many(0.75))
     scene.answered("b", many(0.75), right=lambda number: number % 12 != 0)
     found = look(scene.experiment, "x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from hpcbench.files.atomic import read_json
 from hpcbench.registry.resolve import load_gate, load_plan
 from hpcbench.schema.plan import ResolvedPlan
 from tests.conftest import ROOT
+from tests.unit.command import Cli
 from tests.unit.comparison.judged import answered, ended, policy, started, the_plan, wrong
 from tests.unit.comparison.test_regress import Nights, nights
 
@@ -130,39 +130,32 @@ def command(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> list[str]:  # no
 def test_its_exit_code_gives_its_state(
     nights: Nights,  # noqa: F811
     command: list[str],
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(verb, "load_gate", lambda *_: policy())
-    assert main(command) == 2
-    assert "no baseline 'main'" in capsys.readouterr().err
+    assert "no baseline 'main'" in cli.err(*command)
     name_it(nights.root, "main", ended(nights.root, "20251231-0200-plan-zzzz").id)
     for answers, code, word in (({}, 0, "GO"), (wrong(*range(30)), 4, "NO-GO"),
                                 (wrong(1, 2), 5, "INCONCLUSIVE")):  # fmt: skip
-        assert main(command) == 0
-        assert "submitted" in capsys.readouterr().out
-        assert main(command) == 0
-        assert "still running" in capsys.readouterr().out
+        assert "submitted" in cli(*command)
+        assert "still running" in cli(*command)
         nights.all_end(answers)
-        assert main(command) == code
-        assert f"{word}: 2026" in capsys.readouterr().out
+        assert f"{word}: 2026" in cli(*command, code=code)
     assert main(command) == 0
     nights.ends(state="lost")
-    assert main(command) == 1
-    assert "has no scores to judge" in capsys.readouterr().out
+    assert "has no scores to judge" in cli(*command, code=1)
 
 
 def test_it_can_wait_for_its_verdict_and_tell_it_to_programs(
     nights: Nights,  # noqa: F811
     command: list[str],
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(verb, "load_gate", lambda *_: policy())
-    assert main([*command, "--set-baseline-if-none", "--wait"]) == 0
-    capsys.readouterr()
-    assert main([*command, "--wait", "--json"]) == 0
-    reported = json.loads(capsys.readouterr().out)
+    cli(*command, "--set-baseline-if-none", "--wait")
+    reported = cli.json(*command, "--wait", "--json")
     assert (reported["state"], reported["verdict"]["verdict"]) == ("judged", "GO")
     assert len(nights.submitted) == 2
 
@@ -182,29 +175,19 @@ def test_waiting_it_follows_what_runs_and_not_what_has_ended(
     assert len(nights.followed) == 3
 
 
-def test_a_plan_without_a_baseline_has_to_be_given_one(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(command[:2]) == 2
-    assert "--baseline NAME" in capsys.readouterr().err
+def test_a_plan_without_a_baseline_has_to_be_given_one(command: list[str], cli: Cli) -> None:
+    assert "--baseline NAME" in cli.err(*(command[:2]))
 
 
 # --- cron ----------------------------------------------------------------------------------------------
 
 
-def test_cron_may_run_it_each_night(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+def test_cron_may_run_it_each_night(tmp_path: Path, cli: Cli) -> None:
     words = ["cron", "install", str(DEMO), "--at", "0 2 * * *", "--dry-run"]
-    assert main([*words, "--regress", "main"]) == 2
-    assert "no baseline 'main'" in capsys.readouterr().err
+    assert "no baseline 'main'" in cli.err(*words, "--regress", "main")
     assert main([*words, "--policy", "default"]) == 2
-    assert main([*words, "--regress", "main", "--set-baseline-if-none", "--policy", "nowhere"]) == 2
-    capsys.readouterr()
-    assert main([*words, "--regress", "main", "--set-baseline-if-none", "--set", "seed=3"]) == 0
-    out = capsys.readouterr().out
+    cli(*words, "--regress", "main", "--set-baseline-if-none", "--policy", "nowhere", code=2)
+    out = cli(*words, "--regress", "main", "--set-baseline-if-none", "--set", "seed=3")
     line = 'regress "$1" --next --baseline=main --set-baseline-if-none --set=seed=3 >>'
     assert line in out
-    assert main(words) == 0
-    assert 'submit "$1" --if-idle >>' in capsys.readouterr().out
+    assert 'submit "$1" --if-idle >>' in cli(*words)

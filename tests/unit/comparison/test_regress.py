@@ -106,7 +106,6 @@ class Nights:
 @pytest.fixture
 def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nights:
     fake = Nights(tmp_path)
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     monkeypatch.setattr(cron, "status", fake.status)
     monkeypatch.setattr(module, "status", fake.status)
     monkeypatch.setattr(cron, "due", lambda experiment, now: False)

@@ -8,22 +8,20 @@ import pytest
 import yaml
 
 from hpcbench.cli import tune
-from hpcbench.cli.main import main
 from hpcbench.comparison.tuning import REPLICAS, Duel, Knob
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.starter import plan_text
 from hpcbench.schema.model import Model
 from hpcbench.schema.site import Site
+from tests.unit.command import Cli
 from tests.unit.small import resolved, run_task
 
 BATCH = "model.engine_options.max_batch"
 
 
-def test_the_engines_options_and_the_requests_in_flight_are_tried(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["tune", "tiny-vlm", "--dataset", "demo_vqa", "--dry-run"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+def test_the_engines_options_and_the_requests_in_flight_are_tried(cli: Cli) -> None:
+    printed = cli("tune", "tiny-vlm", "--dataset", "demo_vqa", "--dry-run")
+    assert printed.splitlines() == [
         "concurrency: [1], 2, 4, 8, 16, 32, 64, 128, 256",
         f"{BATCH}: 1, 2, 4, [8], 16, 32",
     ]
@@ -43,20 +41,16 @@ def test_the_engines_options_and_the_requests_in_flight_are_tried(
         ),
     ],
 )
-def test_mistakes_are_one_line(
-    arguments: list[str], reported: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["tune", *arguments]) == 2
-    assert reported in capsys.readouterr().err
+def test_mistakes_are_one_line(arguments: list[str], reported: str, cli: Cli) -> None:
+    assert reported in cli.err("tune", *arguments)
 
 
-def test_a_plan_is_found_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_is_found_by_its_name(tmp_path: Path, cli: Cli) -> None:
     plan = plan_text("Быстрее 2026", ml_task="vqa", model="tiny-vlm", dataset="demo_vqa")
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments/faster.yaml").write_text(plan)
     for named in (["быстрее 2026"], ["faster"], ["Tiny-VLM", "--dataset", "demo_vqa"]):
-        assert main(["tune", *named, "--registry", str(tmp_path), "--dry-run"]) == 0
-        assert BATCH in capsys.readouterr().out
+        assert BATCH in cli("tune", *named, "--registry", tmp_path, "--dry-run")
 
 
 def test_the_overlay_has_the_options_and_their_evidence(
@@ -67,9 +61,7 @@ def test_the_overlay_has_the_options_and_their_evidence(
     plan = resolved(run_task(model=model))
     best = {"concurrency": 16, BATCH: 32}
     duel = Duel(best, {"concurrency": 16}, "20261129-1200-tune-abcd", "better", 1.2, 1.1, 1.3, 8)
-
     path = tune._write(tmp_path, plan, best, [duel])
-
     assert path == tmp_path / "models" / "org" / "m.dev.yaml"
     assert yaml.safe_load(path.read_text()) == {"engine_options": {"max_batch": 32}}
     line = "× 1.200 [1.100, 1.300], better (20261129-1200-tune-abcd)"
@@ -99,8 +91,6 @@ def test_numbers_of_engines_are_tried_where_jobs_get_whole_nodes() -> None:
             "slurm": {"partition": "gpu", "partitions": {"gpu": node}},
         }
     )
-
     knobs = tune._knobs(resolved(own, executor="slurm").model_copy(update={"site": site}), [])
-
     assert [knob for knob in knobs if knob.path == REPLICAS] == [Knob(REPLICAS, (1, 2, 4, 6), 3)]
     assert REPLICAS not in [knob.path for knob in tune._knobs(resolved(own), [])]

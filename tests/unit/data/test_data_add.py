@@ -32,6 +32,7 @@ from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.records import Sample
 from tests.campaign import examples
 from tests.conftest import ROOT
+from tests.unit.command import Cli
 
 
 @pytest.fixture(autouse=True)
@@ -82,9 +83,8 @@ def added(*argv: object, name: str) -> Added:
     return Added(name)
 
 
-def refused(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 2) -> str:
-    assert main(["data", "add", *map(str, argv)]) == code
-    said = capsys.readouterr().err.strip().splitlines()
+def refused(cli: Cli, *argv: object, code: int = 2) -> str:
+    said = cli.err("data", "add", *argv, code=code).strip().splitlines()
     assert not Path("registries").exists() and not list(Path().glob("*-plan.yaml"))
     return said[-1]
 
@@ -127,10 +127,8 @@ def test_the_columns_that_are_named_are_the_answer_and_the_others_may_be_groups(
     assert "nearly every row has its own" in capsys.readouterr().err
 
 
-def test_a_column_that_is_none_is_reported_with_what_it_is_like(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = refused(capsys, invoices(tmp_path / "d"), "--answer", "total,vender")
+def test_a_column_that_is_none_is_reported_with_what_it_is_like(tmp_path: Path, cli: Cli) -> None:
+    said = refused(cli, invoices(tmp_path / "d"), "--answer", "total,vender")
     assert "unknown column 'vender'" in said
     assert "did you mean 'vendor'" in said
 
@@ -169,12 +167,10 @@ def test_western_letters_are_read_and_doubted(
     assert "read as cp1252" in capsys.readouterr().err
 
 
-def test_an_unknown_encoding_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_encoding_is_one_line(tmp_path: Path, cli: Cli) -> None:
     page(tmp_path / "d/1.png")
     (tmp_path / "d/a.csv").write_bytes("image,answer\n1.png,東京都千代田区\n".encode("shift_jis"))
-    assert "save it as UTF-8" in refused(capsys, tmp_path / "d")
+    assert "save it as UTF-8" in refused(cli, tmp_path / "d")
 
 
 def test_a_spreadsheet_is_a_table(tmp_path: Path) -> None:
@@ -191,15 +187,10 @@ def test_a_spreadsheet_is_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "images/a/7.png",
-        "images\\a\\7.png",
-        r"C:\scans\a\7.PNG",
-        "a/7",
-        "7",
-        "/home/me/x/a/7.png",
-        "./7.png",
+        "images/a/7.png", "images\\a\\7.png", r"C:\scans\a\7.PNG", "a/7", "7",
+        "/home/me/x/a/7.png", "./7.png",
     ],
-)
+)  # fmt: skip
 def test_images_are_found_by_the_end_of_their_path(tmp_path: Path, name: str) -> None:
     page(tmp_path / "d/images/a/7.png")
     page(tmp_path / "d/images/b/8.png")
@@ -232,12 +223,10 @@ def test_several_questions_about_a_page_that_is_damaged_are_left_out_too(
     assert "the pages of all 6 samples are unreadable" in capsys.readouterr().err
 
 
-def test_a_table_none_of_whose_images_is_there_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_none_of_whose_images_is_there_is_one_line(tmp_path: Path, cli: Cli) -> None:
     jsonl(tmp_path / "d/a.jsonl", [{"image": "gone.png", "question": "?", "answer": "A"}])
     assert "column 'image' names pages such as 'gone.png', but none of them exists" in refused(
-        capsys, tmp_path / "d"
+        cli, tmp_path / "d"
     )
 
 
@@ -256,9 +245,7 @@ def test_rows_without_an_answer_are_left_out_and_counted(
     assert yaml.safe_load(found.plan.read_text())["min_coverage"] == 0.67
 
 
-def test_a_column_that_is_mostly_empty_is_no_answer_unless_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_column_that_is_mostly_empty_is_no_answer_unless_named(tmp_path: Path, cli: Cli) -> None:
     for number in range(4):
         page(tmp_path / f"d/{number}.png")
     rows = [
@@ -266,7 +253,7 @@ def test_a_column_that_is_mostly_empty_is_no_answer_unless_named(
         for n in range(4)
     ]  # fmt: skip
     table = jsonl(tmp_path / "d/a.jsonl", [{**row, "sum": ""} for row in rows])
-    said = refused(capsys, tmp_path / "d", "--annotations", table)
+    said = refused(cli, tmp_path / "d", "--annotations", table)
     assert "'seen by' is mostly empty: 1 of 4 rows have a value" in said
     named = added(table, "--answer", "seen by", "--name", "named", name="named")
     assert len(named.samples) == 1
@@ -327,10 +314,8 @@ def test_one_question_may_be_asked_of_every_page(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_a_question_that_is_nearly_a_column_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = refused(capsys, invoices(tmp_path / "d"), "--question", "vendr", "--answer", "total")
+def test_a_question_that_is_nearly_a_column_is_refused(tmp_path: Path, cli: Cli) -> None:
+    said = refused(cli, invoices(tmp_path / "d"), "--question", "vendr", "--answer", "total")
     assert said.startswith("unknown column 'vendr' (did you mean 'vendor'?) (for a question")
 
 
@@ -519,31 +504,29 @@ def test_a_second_column_of_pages_is_left_out_and_reported(
     assert "also names pages" in capsys.readouterr().err
 
 
-def test_a_table_without_a_header_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_without_a_header_is_one_line(tmp_path: Path, cli: Cli) -> None:
     for number in range(3):
         page(tmp_path / f"d/{number}.png", number)
     (tmp_path / "d/gt.csv").write_text("0.png,a\n1.png,b\n2.png,c\n")
-    assert "its first line is not a header" in refused(capsys, tmp_path / "d")
+    assert "its first line is not a header" in refused(cli, tmp_path / "d")
 
 
-def test_boxes_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_boxes_are_no_text(tmp_path: Path, cli: Cli) -> None:
     page(tmp_path / "d/images/0.png")
     (tmp_path / "d/labels").mkdir()
     (tmp_path / "d/labels/0.txt").write_text("0 0.5 0.5 0.1 0.1\n1 0.2 0.3 0.1 0.1\n")
-    assert "no references for them" in refused(capsys, tmp_path / "d")
+    assert "no references for them" in refused(cli, tmp_path / "d")
 
 
 # --- without a table ------------------------------------------------------------------------------------
 
 
 def test_pages_alone_are_one_line_that_tells_how_to_say_the_answers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
     pdf(tmp_path / "d/a.pdf")
     pdf(tmp_path / "d/b.pdf", 2)
-    said = refused(capsys, tmp_path / "d")
+    said = refused(cli, tmp_path / "d")
     assert "2 pages (2 .pdf), but no references for them" in said
     assert "--annotations FILE" in said
 
@@ -584,10 +567,10 @@ def test_a_folder_a_class_is_a_classification(tmp_path: Path, top: str, split: s
     assert found.samples[0].fields == {"classes": "form, receipt"}
 
 
-def test_folders_by_year_are_no_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_by_year_are_no_classes(tmp_path: Path, cli: Cli) -> None:
     pdf(tmp_path / "d/2023/a.pdf")
     pdf(tmp_path / "d/2024/b.pdf")
-    assert "no references for them" in refused(capsys, tmp_path / "d")
+    assert "no references for them" in refused(cli, tmp_path / "d")
 
 
 # --- archives -------------------------------------------------------------------------------------------
@@ -603,7 +586,7 @@ def zipped(folder: Path, archive: Path) -> Path:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
 def test_an_archive_is_unpacked_beside_itself_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+    tmp_path: Path, cli: Cli, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     folder, archive = invoices(tmp_path / "far/set"), tmp_path / f"bills.{kind}"
     if kind == "zip":
@@ -611,7 +594,7 @@ def test_an_archive_is_unpacked_beside_itself_once(
     else:
         with tarfile.open(archive, "w:gz" if kind == "tar.gz" else "w") as out:
             out.add(folder, "set")
-    assert main(["data", "add", str(archive), "--dry-run"]) == 0
+    cli("data", "add", archive, "--dry-run")
     assert not (tmp_path / "bills").exists()
     found = added(archive, name="bills")
     assert found.definition["source"] == str(tmp_path / "bills/set")
@@ -619,8 +602,7 @@ def test_an_archive_is_unpacked_beside_itself_once(
     assert f"unpacked into {tmp_path / 'bills'}" in capsys.readouterr().err
     added(archive, "--name", "again", name="again")
     (tmp_path / "bills/set/more.txt").write_text("mine")
-    assert main(["data", "add", str(archive), "--name", "third"]) == 2
-    assert "with other files than the archive" in capsys.readouterr().err
+    assert "with other files than the archive" in cli.err("data", "add", archive, "--name", "third")
 
 
 def test_names_that_windows_wrote_into_a_zip_are_read(tmp_path: Path) -> None:
@@ -687,11 +669,11 @@ def _fill_many_times(archive: zipfile.ZipFile) -> None:
     ],
 )  # fmt: skip
 def test_an_archive_that_would_do_harm_is_refused_and_nothing_of_it_stays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, why: str
+    tmp_path: Path, cli: Cli, kind: str, why: str
 ) -> None:
     archive = tmp_path / ("x.tar" if kind in ("link", "device") else "x.zip")
     _evil(kind, archive)
-    assert why in refused(capsys, archive)
+    assert why in refused(cli, archive)
     assert {path.name for path in tmp_path.iterdir()} <= {"cwd", "home", "config", archive.name}
 
 
@@ -706,55 +688,47 @@ def test_an_archive_that_would_do_harm_is_refused_and_nothing_of_it_stays(
     ],
 )
 def test_what_is_no_archive_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: bytes, why: str
+    tmp_path: Path, cli: Cli, name: str, data: bytes, why: str
 ) -> None:
     (tmp_path / name).write_bytes(data)
-    assert why in refused(capsys, tmp_path / name)
+    assert why in refused(cli, tmp_path / name)
 
 
-def test_an_encrypted_archive_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_encrypted_archive_is_one_line(tmp_path: Path, cli: Cli) -> None:
     archive = zipped(invoices(tmp_path / "far/set"), tmp_path / "x.zip")
     data = bytearray(archive.read_bytes())
     place = data.find(b"PK\x01\x02")
     data[place + 8] |= 1  # the flag of the first member, in the directory
     archive.write_bytes(data)
-    assert "is encrypted" in refused(capsys, archive)
+    assert "is encrypted" in refused(cli, archive)
 
 
 # --- what is written ------------------------------------------------------------------------------------
 
 
-def test_nothing_that_is_there_is_overwritten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_that_is_there_is_overwritten(tmp_path: Path, cli: Cli) -> None:
     folder = invoices(tmp_path / "d")
     added(folder, name="d")
     before = Path("d-plan.yaml").read_text()
-    assert main(["data", "add", str(folder), "--answer", "total"]) == 2
-    assert "this definition exists already" in capsys.readouterr().err
+    assert "this definition exists already" in cli.err("data", "add", folder, "--answer", "total")
     Path("registries/datasets/d.yaml").unlink()
-    assert main(["data", "add", str(folder), "--answer", "total"]) == 2
-    assert "d-plan.yaml: this plan exists already (--force replaces" in capsys.readouterr().err
+    said = cli.err("data", "add", folder, "--answer", "total")
+    assert "d-plan.yaml: this plan exists already (--force replaces" in said
     assert Path("d-plan.yaml").read_text() == before
     assert main(["data", "add", str(tmp_path / "d"), "--force", "--answer", "total"]) == 0
     assert "total" in str(Added("d").definition["mapping"]["references"])
 
 
-def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "add", str(invoices(tmp_path / "d")), "--dry-run"]) == 0
-    assert "ml_task: kie" in capsys.readouterr().out
+def test_a_dry_run_writes_nothing(tmp_path: Path, cli: Cli) -> None:
+    assert "ml_task: kie" in cli("data", "add", invoices(tmp_path / "d"), "--dry-run")
     assert not list(Path().iterdir())
 
 
-def test_a_task_that_cannot_score_the_answers_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_task_that_cannot_score_the_answers_is_refused(tmp_path: Path, cli: Cli) -> None:
     folder = invoices(tmp_path / "d")
-    assert "did you mean 'kie'" in refused(capsys, folder, "--task", "kei")
+    assert "did you mean 'kie'" in refused(cli, folder, "--task", "kei")
     assert "has one answer, but --answer names 2 columns" in refused(
-        capsys, folder, "--task", "ocr", "--answer", "total,date"
+        cli, folder, "--task", "ocr", "--answer", "total,date"
     )
 
 

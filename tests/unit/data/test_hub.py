@@ -63,9 +63,7 @@ def test_the_hubs_own_files_are_where_its_tools_keep_them(
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": str(tmp_path), **environ}.items():
         monkeypatch.setenv(name, value)
-
     found = hub_path("HF_HUB_CACHE", "hub"), hub_path("HF_TOKEN_PATH", "token")
-
     assert found == tuple(Path(one.replace("HOME", str(tmp_path))) for one in (cache, token))
 
 
@@ -119,9 +117,7 @@ def write_index(snapshot: Path, name: str, *shards: str) -> None:
     (snapshot / f"{name}.index.json").write_text(json.dumps(reported))
 
 
-def test_an_index_whose_shards_were_left_out_says_nothing_beside_whole_weights(
-    cache: Path,
-) -> None:
+def test_an_index_whose_shards_were_left_out_says_nothing_beside_whole_weights(cache: Path) -> None:
     """`hf download --exclude "*.bin"` brings `pytorch_model.bin.index.json`, too."""
     snapshot = cache / "snapshots" / NEW
     write_index(snapshot, "pytorch_model.bin", "pytorch_model-00001-of-00001.bin")

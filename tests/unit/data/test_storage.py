@@ -92,10 +92,7 @@ def test_a_panic_of_a_library_is_an_error_of_its_place() -> None:
         as_os_error("place", lambda error: (OSError, str(error))),
     ):
         raise PanicException("called `Result::unwrap()` on an `Err` value")
-    with (
-        pytest.raises(KeyboardInterrupt),
-        as_os_error("place", lambda error: (OSError, "")),
-    ):
+    with pytest.raises(KeyboardInterrupt), as_os_error("place", lambda error: (OSError, "")):
         raise KeyboardInterrupt
 
 

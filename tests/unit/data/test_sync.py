@@ -19,14 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.data import (
-    before,
-    durability,
-    pack,
-    part_transfer,
-    sync,
-    transfer,
-)
+from hpcbench.data import before, durability, pack, part_transfer, sync, transfer
 from hpcbench.data.copies import Cache
 from hpcbench.data.progress import Moved
 from hpcbench.data.storage import FileStorage
@@ -377,7 +370,6 @@ def test_a_version_of_others_counts_as_the_newest_and_is_not_touched(
     os.utime(new.folder / "used", (1, 1))
     mine = SmartSync(cache.folder, shared=[theirs.folder])
     assert bring(mine, source) == new
-
     monkeypatch.setattr(FileStorage, "list", unreachable)
     assert bring(mine, source) == new != old
     assert new.used == 1
@@ -424,7 +416,7 @@ def test_a_cache_that_was_copied_without_times_is_read_once(
 
 @pytest.mark.parametrize("pack", [False, True])
 def test_what_was_seen_damaged_is_mended_whatever_was_seen_before(
-    cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch, pack: bool
+    cache: SmartSync, source: Path, pack: bool
 ) -> None:
     version = cache.bring(f"file://{source}", pack=pack)
     path = version.folder / "pack.tar" if pack else version.files / "large.bin"
@@ -618,7 +610,6 @@ def test_a_pack_is_not_given_to_a_reader_of_files(
     assert again == packed
     assert cache.newest(url) == packed
     assert cache.newest(url, pack=False) == loose
-
     monkeypatch.setattr(FileStorage, "list", unreachable)
     assert cache.bring(url) == loose
     assert bring(cache, source) == packed

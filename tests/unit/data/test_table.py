@@ -27,6 +27,8 @@ MAPPING = FieldMap(
     id="questionId", images="image", references="answers", document="docId", split="data_split",
     fields={"question": "question", "lang": "meta.language"}, metadata={"kind": "meta.kind"},
 )  # fmt: skip
+PLAIN = FieldMap(id="#", images="image", references="answer", document=None, split=None, fields={})
+"""A page and an answer in each row, and nothing else."""
 
 
 def records(count: int = 4) -> list[dict[str, Any]]:
@@ -119,27 +121,18 @@ def test_records_without_an_id_are_named_by_their_number(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "text", "reported"),
     [
-        (
-            "a.csv",
-            "questionId,image,answers\n1,a.png\n",
-            "a.csv:2: the header has 3 columns, this row has 2 (",
-        ),
+        ("a.csv", "questionId,image,answers\n1,a.png\n",
+         "a.csv:2: the header has 3 columns, this row has 2 ("),
         ("a.csv", "questionId,image\n1,a.png\n", "a.csv:2: key 'answers' is missing"),
         ("a.json", "[1]", "a.json:1: not a JSON object"),
         ("a.json", "{}", "a.json:1:1: not a list of records (set the option `records`)"),
         ("a.json", '[{"a": 1},\n', "a.json:2:1: not JSON: "),
-        (
-            "a.ods",
-            "x",
-            "a.ods: annotations must end in one of .jsonl, .json, .csv, .tsv, .xlsx, .parquet",
-        ),
-        (
-            "a.jsonl",
-            '{"questionId": 1, "image": "a", "answers": []}\n',
-            "a.jsonl:1: 'answers' is empty",
-        ),
+        ("a.ods", "x",
+         "a.ods: annotations must end in one of .jsonl, .json, .csv, .tsv, .xlsx, .parquet"),
+        ("a.jsonl", '{"questionId": 1, "image": "a", "answers": []}\n',
+         "a.jsonl:1: 'answers' is empty"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_reported_at_its_line(
     tmp_path: Path, name: str, text: str, reported: str
 ) -> None:
@@ -289,14 +282,11 @@ def test_images_inside_a_big_table_are_not_read_to_open_it(tmp_path: Path) -> No
     values = [{"bytes": os.urandom(20_000), "path": f"{number}.png"} for number in range(400)]
     rows = [{"image": value, "answer": "x"} for value in values]
     name = in_parquet(tmp_path, rows, {"image": IMAGE, "answer": polars.String})
-    mapping = FieldMap(
-        id="#", images="image", references="answer", document=None, split=None, fields={}
-    )
 
     def read() -> int:
         return int(Path("/proc/self/io").read_text().split()[1])
 
-    table, before = opened(tmp_path, name, mapping=mapping), read()
+    table, before = opened(tmp_path, name, mapping=PLAIN), read()
     assert sum(1 for _ in table.iter(0, table.count(), images=False)) == 400
     assert read() - before < 4_000_000 < (tmp_path / name).stat().st_size
 
@@ -320,10 +310,7 @@ def test_a_row_of_a_big_table_without_an_image_is_bad(
     values, kind, _ = SHAPES[shape]
     rows = [{"image": value, "answer": "x"} for value in [*values[:2], empty, *values[2:]]]
     name = write(tmp_path, rows, {"image": kind, "answer": polars.String})
-    mapping = FieldMap(
-        id="#", images="image", references="answer", document=None, split=None, fields={}
-    )
-    spec = DatasetSpec(tmp_path, name, None, mapping, {}, on_bad="skip")
+    spec = DatasetSpec(tmp_path, name, None, PLAIN, {}, on_bad="skip")
     assert [one.line for one in bad_rows(TableDataset(spec))] == [3]
     with pytest.raises(UserError, match=":3: .*image' (is|has)"):
         TableDataset(replace(spec, on_bad="fail")).count()
@@ -392,23 +379,17 @@ def test_images_that_a_big_table_names_are_of_its_hash(tmp_path: Path, shape: st
     values, kind, _ = SHAPES[shape]
     rows = [{"image": value, "answer": "x"} for value in values]
     name = in_parquet(tmp_path, rows, {"image": kind, "answer": polars.String})
-    mapping = FieldMap(
-        id="#", images="image", references="answer", document=None, split=None, fields={}
-    )
     for path in {*PATHS, "other.png"}:
         (tmp_path / path).write_bytes(b"first")
-    before = content_hash(tmp_path, opened(tmp_path, name, mapping=mapping).files())
+    before = content_hash(tmp_path, opened(tmp_path, name, mapping=PLAIN).files())
     (tmp_path / "p1.png").write_bytes(b"second")
-    assert content_hash(tmp_path, opened(tmp_path, name, mapping=mapping).files()) != before
+    assert content_hash(tmp_path, opened(tmp_path, name, mapping=PLAIN).files()) != before
 
 
 def test_images_inside_a_big_table_are_hashed_with_it_alone(tmp_path: Path) -> None:
     rows = [{"image": value, "answer": "x"} for value in EMBEDDED]
     name = in_parquet(tmp_path, rows, {"image": IMAGE, "answer": polars.String})
-    mapping = FieldMap(
-        id="#", images="image", references="answer", document=None, split=None, fields={}
-    )
-    assert opened(tmp_path, name, mapping=mapping).files() == [tmp_path / name]
+    assert opened(tmp_path, name, mapping=PLAIN).files() == [tmp_path / name]
 
 
 def test_page_10_comes_after_page_2(tmp_path: Path) -> None:
@@ -453,10 +434,7 @@ def test_a_column_that_no_row_has_is_reported(
     name = write(tmp_path, rows, dict.fromkeys(rows[0], polars.String))
     where = {name: more[name] for name in more if name == "where"}
     keys = {key: more[key] for key in more if key != "where"}
-    plain = FieldMap(
-        id="#", images="image", references="answer", document=None, split=None, fields={}
-    )
-    mapping = plain.model_copy(update=keys)
+    mapping = PLAIN.model_copy(update=keys)
     with pytest.raises(
         UserError, match=r"no column '.*' \(there are: image, answer, question, kind\)|no sample"
     ):
@@ -482,11 +460,8 @@ def test_an_object_that_is_null_in_the_first_rows_does_not_hide_its_keys(
 def test_one_object_among_nulls_tells_that_a_key_is_mistyped(tmp_path: Path) -> None:
     rows = [{"image": "a.png", "answer": "x", "meta": one} for one in (None, {"kind": None})]
     polars.DataFrame(rows, infer_schema_length=None).write_parquet(tmp_path / "a.parquet")
-    mapping = FieldMap(
-        id="#", images="image", references="answer", document=None, split=None, fields={}
-    )
     for key in ("meta.kidn", "meta.kidn.of"):
-        wrong = mapping.model_copy(update={"metadata": {"kind": key}})
+        wrong = PLAIN.model_copy(update={"metadata": {"kind": key}})
         with pytest.raises(UserError, match=f"no column '{key}'"):
             opened(tmp_path, "a.parquet", mapping=wrong).count()
 
@@ -717,9 +692,7 @@ def test_lists_of_one_length_in_an_arrow_table_hold_images_too(tmp_path: Path) -
 # --- answers of several columns, spreadsheets -----------------------------------------------------------
 
 
-def test_several_columns_make_one_object_and_empty_cells_are_left_out_of_it(
-    tmp_path: Path,
-) -> None:
+def test_several_columns_make_one_object_and_empty_cells_are_left_out_of_it(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         "sep=;\nid;image;total;Date\n1;1.png;1.234,50;\n;;;\n2;2.png;;2024\n"
     )

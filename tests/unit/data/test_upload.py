@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from hpcbench import finalise
-from hpcbench.cli.main import main
 from hpcbench.data import storage
 from hpcbench.data.upload import MANIFEST, Uploaded, upload
 from hpcbench.errors import EnvironmentFault
@@ -23,6 +22,7 @@ from hpcbench.files.atomic import read_json, read_lines
 from hpcbench.files.hashing import hash_file
 from hpcbench.reporting import upload as uploading
 from hpcbench.reporting.upload import upload_results
+from tests.unit.command import Cli
 from tests.unit.small import experiment, record
 
 
@@ -250,17 +250,10 @@ def test_an_upload_that_raises_anything_fails_no_experiment(
     assert "could not upload: ValueError(" in capsys.readouterr().err
 
 
-def test_what_was_left_out_is_reported_by_the_verb(
-    tmp_path: Path,
-    puts: Puts,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+def test_what_was_left_out_is_reported_by_the_verb(tmp_path: Path, puts: Puts, cli: Cli) -> None:
     here = with_places(tmp_path, f"file://{tmp_path}/out")
     grows = here.path / "more.jsonl"
     grows.write_text("1\n")
     puts.after = lambda path: path == grows.name and os.truncate(grows, 0)  # type: ignore
-    assert main(["upload", str(here.path)]) == 0
-    said = capsys.readouterr().out
+    said = cli("upload", here.path)
     assert "more.jsonl changed while it was sent; the next upload sends it again" in said

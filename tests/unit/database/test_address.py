@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench import secret
-from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.registry.database_address import Address, address_of, problems
 from hpcbench.schema.outputs import Database
 from tests.conftest import ROOT
+from tests.unit.command import Cli
 
 
 def _postgresql(url: str) -> Database:
@@ -101,9 +101,7 @@ def test_sqlite_needs_a_file_that_is_on_a_local_disk_itself(
     assert "network file system" in what
 
 
-def test_the_place_of_a_mistake_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_place_of_a_mistake_is_named(tmp_path: Path, cli: Cli) -> None:
     plan = ROOT / "examples/demo/plan.yaml"
     wrong = tmp_path / "plan.yaml"
     lines = plan.read_text().rstrip().splitlines()
@@ -112,8 +110,7 @@ def test_the_place_of_a_mistake_is_named(
             [*lines, "database:", "  type: postgresql", "  url: postgresql://a:hunter22@db/x\n"]
         )
     )
-    assert main(["validate", str(wrong)]) == 2
-    said = capsys.readouterr()
+    said = cli.both("validate", wrong, code=2)
     assert f"{wrong}:{len(lines) + 3}:" in said.out + said.err
     assert "password in plain text" in said.out + said.err
     assert "hunter22" not in said.out + said.err

@@ -14,12 +14,12 @@ import pytest
 
 from hpcbench import finalise
 from hpcbench.cli.due import tell_what_is_owed
-from hpcbench.cli.main import main
 from hpcbench.database import later, place
 from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
 from hpcbench.registry.database_address import Address
 from hpcbench.schema.outputs import Database
+from tests.unit.command import Cli
 from tests.unit.small import describe
 from tests.unit.tracked import answer, started
 
@@ -131,15 +131,14 @@ def test_progress_starts_the_pauses_again(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_missing_package_is_named_with_its_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    home(tmp_path, monkeypatch, Database(type="sqlite", url=str(tmp_path / "results.sqlite")))
+    home(tmp_path, Database(type="sqlite", url=str(tmp_path / "results.sqlite")))
     monkeypatch.setattr(
         "hpcbench.database.find_spec", lambda name: None if name == "asyncpg" else name
     )
     for verb in ("init", "sync", "status"):
-        assert main(["database", verb]) == 3
-        said = capsys.readouterr().err
+        said = cli.err("database", verb, code=3)
         assert "needs asyncpg" in said
         assert "pip install" in said
 
@@ -164,9 +163,8 @@ def test_without_a_database_nothing_is_owed(tmp_path: Path) -> None:
 # --- the verbs -----------------------------------------------------------------------------------------
 
 
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Database | None) -> None:
+def home(tmp_path: Path, database: Database | None) -> None:
     """A user's home with a site profile."""
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     profile = tmp_path / "config/hpcbench/sites/default.yaml"
     profile.parent.mkdir(parents=True)
     text = "name: default\n"
@@ -175,61 +173,44 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Database | N
     profile.write_text(text)
 
 
-def test_the_verbs_make_fill_and_show_a_database(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verbs_make_fill_and_show_a_database(tmp_path: Path, cli: Cli) -> None:
     path = tmp_path / "results.sqlite"
-    home(tmp_path, monkeypatch, Database(type="sqlite", url=str(path)))
+    home(tmp_path, Database(type="sqlite", url=str(path)))
     here = started(tmp_path, 6)
     describe(here)
     answer(here, 0)
-    assert main(["database", "sync"]) == 3
-    assert "hpcbench database init" in capsys.readouterr().err
-    assert main(["database", "init"]) == 0
-    assert "has its tables now" in capsys.readouterr().out
+    assert "hpcbench database init" in cli.err("database", "sync", code=3)
+    assert "has its tables now" in cli("database", "init")
     assert path.stat().st_mode & 0o777 == 0o600
-    assert main(["database", "init"]) == 0
-    assert "already" in capsys.readouterr().out
-    assert main(["database", "status", "--json"]) == 0
-    (before,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert "already" in cli("database", "init")
+    (before,) = cli.json("database", "status", "--json")["experiments"]
     assert (before["synced"], before["rows"]) == (None, 0)
-    assert main(["database", "sync", "--all"]) == 0
-    assert "rows sent" in capsys.readouterr().out
-    assert main(["database", "sync", "@last", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["parts"] == 0
-    assert main(["database", "status"]) == 0
-    assert here.id in capsys.readouterr().out
+    assert "rows sent" in cli("database", "sync", "--all")
+    assert cli.json("database", "sync", "@last", "--json")[0]["parts"] == 0
+    assert here.id in cli("database", "status")
     assert rows(path, "answers") == 4
 
 
-def test_verbs_without_a_database_say_where_it_is_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    home(tmp_path, monkeypatch, None)
+def test_verbs_without_a_database_say_where_it_is_set(tmp_path: Path, cli: Cli) -> None:
+    home(tmp_path, None)
     started(tmp_path, 4)
     for verb in ("init", "sync", "status"):
-        assert main(["database", verb]) == 2
-        assert "docs/database.md" in capsys.readouterr().err
+        assert "docs/database.md" in cli.err("database", verb)
 
 
-def test_a_profile_with_a_password_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    home(tmp_path, monkeypatch, Database(type="postgresql", url="postgresql://a:hunter22@db/x"))
-    assert main(["database", "init"]) == 2
-    said = capsys.readouterr().err
+def test_a_profile_with_a_password_is_refused(tmp_path: Path, cli: Cli) -> None:
+    home(tmp_path, Database(type="postgresql", url="postgresql://a:hunter22@db/x"))
+    said = cli.err("database", "init")
     assert "password in plain text" in said
     assert "hunter22" not in said
 
 
-def test_a_sync_by_request_pays_what_is_owed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sync_by_request_pays_what_is_owed(tmp_path: Path, cli: Cli) -> None:
     path = tmp_path / "results.sqlite"
-    home(tmp_path, monkeypatch, None)
+    home(tmp_path, None)
     here = scene(tmp_path, str(path))
     later.owe(here)
     made(path)
-    assert main(["database", "sync", here.id]) == 0
+    printed = cli("database", "sync", here.id)
     assert list(later.debts(here)) == []
-    assert "rows sent" in capsys.readouterr().out
+    assert "rows sent" in printed

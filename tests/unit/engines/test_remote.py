@@ -73,14 +73,16 @@ class Endpoint:
 
     async def _start(self) -> web.AppRunner:
         app = web.Application()
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_post("/v1/chat/completions", self._chat)
+        app.add_routes(self._routes())
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "localhost", 0, ssl_context=self._tls)
         await site.start()
         self._port = runner.addresses[0][1]
         return runner
+
+    def _routes(self) -> list[web.RouteDef]:
+        return [web.get("/v1/models", self._models), web.post("/v1/chat/completions", self._chat)]
 
     async def _models(self, request: web.Request) -> web.Response:
         status = self.models_status[0]
@@ -294,20 +296,16 @@ def test_the_model_is_named_the_key_added_and_the_answer_passed_byte_for_byte(
     assert sent["X-Project"] == "bench"
 
 
-def test_a_stream_comes_as_it_is_made(shared: Relay) -> None:
+async def test_a_stream_comes_as_it_is_made(shared: Relay) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
-
-    async def journey() -> list[bytes]:
-        body = chat("answer", stream=True, stream_options=options)
-        async with (
-            shared.session() as session,
-            session.post("/v1/chat/completions", json=body) as answer,
-        ):
-            assert answer.status == 200, await answer.text()
-            assert answer.content_type == "text/event-stream"
-            return [block async for block in answer.content.iter_any()]
-
-    blocks = asyncio.run(journey())
+    body = chat("answer", stream=True, stream_options=options)
+    async with (
+        shared.session() as session,
+        session.post("/v1/chat/completions", json=body) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        assert answer.content_type == "text/event-stream"
+        blocks = [block async for block in answer.content.iter_any()]
     assert b"".join(blocks).count(b"data: ") == 4
     assert len(blocks) > 1, "it came in one piece"
 
@@ -342,16 +340,13 @@ def test_an_answer_that_breaks_off_there_breaks_off_here(shared: Relay) -> None:
     assert shared.ask("answer")[0] == 200
 
 
-def test_a_client_that_leaves_ends_its_request_there(hosted: Endpoint, shared: Relay) -> None:
-    async def journey() -> None:
-        async with (
-            shared.session() as session,
-            session.post("/v1/chat/completions", json=chat("endless", stream=True)) as answer,
-        ):
-            await answer.content.readany()
-
+async def test_a_client_that_leaves_ends_its_request_there(hosted: Endpoint, shared: Relay) -> None:
     hosted.left.clear()
-    asyncio.run(journey())
+    async with (
+        shared.session() as session,
+        session.post("/v1/chat/completions", json=chat("endless", stream=True)) as answer,
+    ):
+        await answer.content.readany()
     assert hosted.left.wait(10)
 
 

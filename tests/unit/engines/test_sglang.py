@@ -266,12 +266,9 @@ def test_it_serves_and_warms_up_on_our_socket_and_on_no_port(served: Path) -> No
 
 
 @pytest.mark.long
-def test_its_errors_get_openais_form_and_others_stay_as_they_are(served: Path) -> None:
-    async def journey() -> tuple[Any, Any]:
-        await until_healthy(served)
-        return await get(served, "/v1/chat/completions"), await get(served, "/nowhere")
-
-    refused, unknown = asyncio.run(journey())
+async def test_its_errors_get_openais_form_and_others_stay_as_they_are(served: Path) -> None:
+    await until_healthy(served)
+    refused, unknown = await get(served, "/v1/chat/completions"), await get(served, "/nowhere")
     assert refused == (400, {"error": {"message": "No.", "type": "Bad", "code": 400}})
     assert unknown == (404, {"detail": "Not Found"})
 

@@ -26,6 +26,7 @@ from hpcbench.environments.packages import SUMS, Probe, saved_wheels
 from hpcbench.errors import UserError
 from hpcbench.files.hashing import hash_file
 from tests.help_examples import example
+from tests.unit.command import Cli
 from tests.unit.small import experiment, record
 
 DAY = 86400
@@ -54,37 +55,27 @@ def an_image(cache: Path, letter: str, days: float = 0, size: int = 1000) -> Bui
     return next(image for image in built_images(cache) if image.path == sif)
 
 
-def printed(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:
-    assert main(argv) == code, capsys.readouterr().err
-    return capsys.readouterr().out
-
-
-def test_images_are_listed_with_what_is_in_them(
-    cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_images_are_listed_with_what_is_in_them(cache: Path, cli: Cli) -> None:
     an_image(cache, "a", days=3)
     an_image(cache, "b")
-    text = printed(capsys, "images", "list")
+    text = cli("images", "list")
     assert text.index("bbbbbbbbbbbb") < text.index("aaaaaaaaaaaa"), "used last first"
     assert "docker://registry/a/engine:1" in text
     assert "vllm 0.12.0" in text
-    found = json.loads(printed(capsys, "images", "list", "--json"))
+    found = cli.json("images", "list", "--json")
     assert found[0]["digest"] == "sha256:" + "b" * 64
     assert found[0]["probe"]["python"] == "3.12.3"
 
 
 @pytest.mark.parametrize("name", ["aaaa", "sha256:aaaa", "registry/a/engine"])
-def test_an_image_is_shown_by_its_digest_or_its_source(
-    cache: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_an_image_is_shown_by_its_digest_or_its_source(cache: Path, cli: Cli, name: str) -> None:
     an_image(cache, "a")
     an_image(cache, "b")
-    text = printed(capsys, *example("images show vllm-openai", {"vllm-openai": name}))
+    text = cli(*example("images show vllm-openai", {"vllm-openai": name}))
     assert "docker://registry/a/engine:1 (docker)" in text
     assert "in 22 s by apptainer version 1.4.5" in text
     assert "3.12.3, x86_64, glibc 2.39" in text
-    assert main(("images", "show", "engine")) == 2
-    assert "matches several images" in capsys.readouterr().err
+    assert "matches several images" in cli.err("images", "show", "engine")
 
 
 def test_an_image_that_was_noted_is_not_hashed_again(cache: Path) -> None:
@@ -109,30 +100,28 @@ def test_damage_is_reported(cache: Path, content: bytes, label: str, damage: str
     assert found == damage or (damage is not None and found is not None and damage in found)
 
 
-def test_what_is_not_used_goes_and_what_an_experiment_runs_in_stays(
-    cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_not_used_goes_and_what_an_experiment_runs_in_stays(cache: Path, cli: Cli) -> None:
     old, needed, new = an_image(cache, "a", 40), an_image(cache, "b", 50), an_image(cache, "c")
     running = experiment(cache.parent, [record("1")])
     manifest = json.dumps({"environments": {"x": {"path": str(needed.path)}}})
     running.manifest_file.write_text(manifest)
     (cache / "images/tmp-12-x.sif").write_bytes(b"half")
-    text = printed(capsys, "images", "prune", "--older", "30", "--dry-run")
+    text = cli("images", "prune", "--older", "30", "--dry-run")
     assert old.path.exists()
-    assert printed(capsys, "images", "prune", "--older", "30") == text
+    assert cli("images", "prune", "--older", "30") == text
     assert [image.name for image in built_images(cache)] == [new.name, needed.name]
     assert unfinished(cache) == []
     assert not old.path.with_suffix(".probe.json").exists()
-    printed(capsys, "images", "prune", "--free", "1")
+    cli("images", "prune", "--free", "1")
     assert [image.name for image in built_images(cache)] == [needed.name]
 
 
 def test_pruning_takes_nothing_from_a_restore_at_work(
-    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cache: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     an_image(cache, "a")
     bundle = tmp_path / "one.tar"
-    printed(capsys, "images", "save", "aaaa", "--out", str(bundle))
+    cli("images", "save", "aaaa", "--out", bundle)
     found: list[list[Path]] = []
 
     def looks(path: Path) -> str:
@@ -145,16 +134,14 @@ def test_pruning_takes_nothing_from_a_restore_at_work(
     assert not list((cache / "images").glob("*.lock"))
 
 
-def test_a_record_that_is_damaged_is_no_traceback(
-    cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_that_is_damaged_is_no_traceback(cache: Path, cli: Cli) -> None:
     an_image(cache, "a").path.with_suffix(".json").write_text("{")
-    assert "aaaaaaaaaaaa" in printed(capsys, "images", "list")
-    assert printed(capsys, "images", "show", "aaaa")
+    assert "aaaaaaaaaaaa" in cli("images", "list")
+    assert cli("images", "show", "aaaa")
 
 
 def test_an_image_is_found_by_the_name_of_its_definition(
-    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cache: Path, tmp_path: Path, cli: Cli
 ) -> None:
     definition = tmp_path / "config/hpcbench/images/cuda12.yaml"
     definition.parent.mkdir(parents=True)
@@ -162,18 +149,18 @@ def test_an_image_is_found_by_the_name_of_its_definition(
     definition.write_text(f"name: cuda12\n{reference}")
     one = an_image(cache, "a")
     an_image(cache, "b")
-    assert one.path.name in printed(capsys, "images", "show", "cuda12")
+    assert one.path.name in cli("images", "show", "cuda12")
 
 
 def test_images_go_to_another_cluster_in_one_file(
-    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cache: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = an_image(cache, "a"), an_image(cache, "b")
     bundle = tmp_path / "two.tar"
-    printed(capsys, "images", "save", "aaaa", "bbbb", "--out", str(bundle))
+    cli("images", "save", "aaaa", "bbbb", "--out", bundle)
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "elsewhere"))
-    assert main(example("images restore images.tar", {"images.tar": bundle})) == 0
-    assert capsys.readouterr().err == f"reading {bundle}\n"  # no silence where nothing can move
+    said = cli.err(*example("images restore images.tar", {"images.tar": bundle}), code=0)
+    assert said == f"reading {bundle}\n"
     there = tmp_path / "elsewhere/cache"
     assert {image.name for image in built_images(there)} == {one.name, two.name}
     assert {image.record for image in built_images(there)} == {one.record, two.record}
@@ -209,11 +196,11 @@ def test_the_sites_umask_holds_for_images_that_are_restored(
 
 @pytest.mark.parametrize("how", ["cut", "flipped", "other", "empty"])
 def test_a_bundle_that_was_damaged_is_refused_whole(
-    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+    cache: Path, tmp_path: Path, cli: Cli, how: str
 ) -> None:
     image = an_image(cache, "a", size=50_000)
     bundle = tmp_path / "one.tar"
-    printed(capsys, "images", "save", "aaaa", "--out", str(bundle))
+    cli("images", "save", "aaaa", "--out", bundle)
     image.remove()
     data = bundle.read_bytes()
     if how == "cut":
@@ -223,8 +210,7 @@ def test_a_bundle_that_was_damaged_is_refused_whole(
     else:
         data = b"hello" * 500 if how == "other" else b""
     bundle.write_bytes(data)
-    assert main(("images", "restore", str(bundle))) == 2
-    assert str(bundle) in capsys.readouterr().err
+    assert str(bundle) in cli.err("images", "restore", bundle)
     assert built_images(cache) == []
 
 
@@ -257,11 +243,10 @@ def test_a_label_that_is_not_there_is_no_damage_where_the_bytes_are_known(cache:
 
 
 def test_an_image_whose_python_never_ran_here_is_named_when_it_is_saved(
-    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cache: Path, tmp_path: Path, cli: Cli
 ) -> None:
     an_image(cache, "a").path.with_suffix(".probe.json").unlink()
-    assert main(("images", "save", "aaaa", "--out", str(tmp_path / "bundle.tar"))) == 0
-    warned = capsys.readouterr().err
+    warned = cli.err("images", "save", "aaaa", "--out", tmp_path / "bundle.tar", code=0)
     assert "warning: aaaaaaaaaaaa goes without the wrapper's packages" in warned
 
 
@@ -280,7 +265,6 @@ def test_packages_beside_an_image_are_restored_only_as_they_were_saved(
         restore(bundle, cache)
         assert {path.name for path in place.iterdir()} == {path.name for path in wheels.iterdir()}
     assert not list((cache / "images").glob("tmp-*"))
-
     (wheels / SUMS).write_text(f"{'0' * 64}  aiohttp-3.9-py3-none-any.whl\n")
     save([image], bundle, wheels={place.name: wheels})
     with pytest.raises(UserError, match="the Python packages .* differ from the saved ones"):

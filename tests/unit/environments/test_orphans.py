@@ -7,26 +7,12 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from hpcbench.environments.orphans import LOCK, end_session, held_folder, reap, reap_folders
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def gone(pid: int) -> bool:
-    deadline = time.monotonic() + 5
-    while is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not is_running(pid)
+from tests.unit.wrapper.running import gone
 
 
 def started_by(leader: str, tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
@@ -53,9 +39,9 @@ def test_what_is_left_of_a_session_is_ended_with_it(tmp_path: Path) -> None:
     process, helper = started_by("time.sleep(60)", tmp_path)
     os.killpg(process.pid, 9)
     process.wait()
-    assert is_running(helper)
+    assert not gone([helper], 0)
     assert end_session(process.pid) == ["squashfuse_ll"]
-    assert gone(helper)
+    assert gone([helper], 5)
 
 
 def test_helpers_of_containers_that_are_gone_are_ended_and_those_of_the_living_stay(
@@ -68,8 +54,8 @@ def test_helpers_of_containers_that_are_gone_are_ended_and_those_of_the_living_s
         dead.kill()
         dead.wait()
         assert "squashfuse_ll" in reap()
-        assert gone(orphan)
-        assert is_running(kept)
+        assert gone([orphan], 5)
+        assert not gone([kept], 0)
     finally:
         living.kill()
         living.wait()

@@ -39,9 +39,7 @@ def test_a_cache_that_moves_keeps_its_folders_whose_bytecode_is_our_own(tmp_path
     own = Path(errors.__cached__)
     assert (first / "hpcbench/__pycache__" / own.name).read_bytes() == own.read_bytes()
     assert not list(first.rglob("share"))
-
     before.rename(after)
-
     second = packages_for(here, after, [wheel_line(after)])
     assert second.relative_to(after) == first.relative_to(before)
     assert second.stat().st_mtime_ns == made

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.cli.main import main
 from hpcbench.comparison.compare import compare_many
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
@@ -19,6 +18,7 @@ from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.metrics.base import outside
 from hpcbench.status.causes import bad_answers
 from hpcbench.testing import check
+from tests.unit.command import Cli
 from tests.unit.evaluation.scene import asked, strange
 from tests.unit.evaluation.strange import Counted, Mean
 from tests.unit.small import describe
@@ -33,11 +33,8 @@ def experiment(folder: Path, factor: float) -> Experiment:
     return here
 
 
-def test_a_run_task_with_values_outside_has_no_value_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_task_with_values_outside_has_no_value_and_says_why(tmp_path: Path, cli: Cli) -> None:
     """The samples inside the bounds alone would be a choice: here they would give 0."""
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     here = experiment(tmp_path, 2.5)
     found = metrics_of(here).run_tasks["rt"]
     assert found.metrics == {"mean": None}
@@ -46,16 +43,14 @@ def test_a_run_task_with_values_outside_has_no_value_and_says_why(
     assert found.faults[0].message.endswith(TOO_HIGH)
     (failure,) = bad_answers(here)
     assert (failure.kind, failure.count) == ("metric", 2)
-    assert main(["score", here.id]) == 0
-    reported = capsys.readouterr()
+    reported = cli.both("score", here.id)
     assert "2.5" not in reported.out
     assert (
         f"2 samples without a score by mean: ValueError: the metric gave a value {TOO_HIGH}"
         in reported.err
     )
     describe(here)
-    assert main(["report", here.id, "--format", "markdown"]) == 0
-    capsys.readouterr()
+    cli("report", here.id, "--format", "markdown")
     assert TOO_HIGH in (here.report_dir / "report.md").read_text()
 
 
@@ -91,10 +86,9 @@ def _overwrite(here: Experiment, value: float) -> None:
 
 
 def test_a_corpus_metrics_value_outside_is_no_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """Each sample is inside; only what is made of all of them is not."""
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     monkeypatch.setattr(
         Counted,
         "combine",
@@ -104,8 +98,7 @@ def test_a_corpus_metrics_value_outside_is_no_value(
     found = evaluate(here).run_tasks["rt"]
     assert found.metrics == {"counted": None}
     assert [one.message for one in found.faults] == [f"its value 3 is {TOO_HIGH}"]
-    assert main(["score", here.id]) == 0
-    assert f"– counted of run_task rt: its value 3 is {TOO_HIGH}" in capsys.readouterr().out
+    assert f"– counted of run_task rt: its value 3 is {TOO_HIGH}" in cli("score", here.id)
 
 
 @given(st.floats(-3, 3), st.sampled_from([(0.0, 1.0), (-1.0, 1.0), (0.0, None), (-math.inf, None)]))
@@ -133,11 +126,10 @@ def test_the_contract_of_plugins_names_the_value(tmp_path: Path) -> None:
         check("metrics", Doubled, tmp_path)
 
 
-def test_metrics_score_names_the_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_score_names_the_rows(tmp_path: Path, cli: Cli) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text(
         '{"prediction": "a", "reference": "a"}\n{"prediction": "b", "reference": "a"}\n'
     )
     name = f"{Doubled.__module__}.Doubled"
-    assert main(["metrics", "score", name, str(rows)]) == 0
-    assert f"ValueError: the metric gave 2, {TOO_HIGH}" in capsys.readouterr().out
+    assert f"ValueError: the metric gave 2, {TOO_HIGH}" in cli("metrics", "score", name, rows)

@@ -7,13 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from hpcbench.cli.main import main
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.records import Times
 from tests.conftest import ROOT
+from tests.unit.command import Cli
 from tests.unit.small import experiment, record, response, write_attempt
 
 PAGE = ROOT / "docs" / "comparing.md"
@@ -60,13 +58,10 @@ def times(number: int, pace: float) -> Times:
     return Times(begin, begin, first - 1_000_000, (first, last), last + 1_000_000)
 
 
-def test_the_page_shows_what_the_command_prints(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_shows_what_the_command_prints(tmp_path: Path, cli: Cli) -> None:
     base = run(tmp_path / "a", set(range(0, 120, 9)), "NVIDIA A100-SXM4-80GB")
     other = run(tmp_path / "b", set(range(0, 120, 4)), "NVIDIA H100 80GB HBM3", dtype="bfloat16")
-    assert main(["compare", str(base.path), str(other.path), "--flips", "2"]) == 0
-    printed = capsys.readouterr().out
+    printed = cli("compare", base.path, other.path, "--flips", "2")
     for path, name in ((base.path, "main"), (other.path, "@last")):
         printed = printed.replace(str(path), name)
     lines = [line.rstrip() for line in printed.splitlines()]

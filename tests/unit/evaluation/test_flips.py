@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import lxml.html
@@ -16,6 +15,7 @@ from hpcbench.comparison.flips import ENDS, flips, moves
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from tests.conftest import ROOT
+from tests.unit.command import Cli
 from tests.unit.small import experiment, record, response, write_attempt
 
 COUNT = 12
@@ -96,40 +96,36 @@ def test_every_sample_moves_from_one_end_to_another(pair: tuple[Experiment, Expe
 
 
 def test_a_table_of_flips_runs_nothing_in_a_spreadsheet(
-    pair: tuple[Experiment, Experiment], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pair: tuple[Experiment, Experiment], tmp_path: Path, cli: Cli
 ) -> None:
     path = tmp_path / "flips.csv"
     words = ["compare", *(str(one.path) for one in pair), "--flips-csv", str(path)]
-    assert main(words) == 0
+    printed = cli(*words)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 8
     hostile = [row["candidate_answer"] for row in rows if row["sample"] == "s2"]
     assert all(answer.startswith("'=cmd") for answer in hostile)
-    printed = capsys.readouterr().out
     assert "\x1b[31m" not in printed
     assert "s2" in printed
 
 
 def test_one_sample_is_shown_as_both_answered_it(
-    pair: tuple[Experiment, Experiment], capsys: pytest.CaptureFixture[str]
+    pair: tuple[Experiment, Experiment], cli: Cli
 ) -> None:
     words = ["compare", *(str(one.path) for one in pair), "--sample"]
-    assert main([*words, "s1", "--json"]) == 0
-    old, new = json.loads(capsys.readouterr().out)["found"]
+    old, new = cli.json(*words, "s1", "--json")["found"]
     assert (old["answer"], new["answer"]) == (["answer 1"], ["answer x"])
     assert old["question"] == ["number 1?"]
     assert old["images"][0].endswith("p.png")
     assert (old["scores"]["exact_match"], new["scores"]["exact_match"]) == (1.0, 0.0)
-    assert main([*words, "s2"]) == 0
-    assert "\x1b" not in capsys.readouterr().out
-    assert main([*words, "nobody"]) == 2
-    assert "has a sample 'nobody'" in capsys.readouterr().err
+    assert "\x1b" not in cli(*words, "s2")
+    assert "has a sample 'nobody'" in cli.err(*words, "nobody")
 
 
 @pytest.mark.long
 def test_the_page_of_a_comparison_runs_nothing_and_has_all_sections(
-    pair: tuple[Experiment, Experiment], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pair: tuple[Experiment, Experiment], tmp_path: Path, cli: Cli
 ) -> None:
     new = run(tmp_path / "c", {1: "<script>alert(1)</script>"}, ("exact_match",))
     for name in ("page.html", "page.md"):
@@ -140,8 +136,7 @@ def test_the_page_of_a_comparison_runs_nothing_and_has_all_sections(
         for title in ("Results", "Scores", "Samples lost and won", "How to compare again"):
             assert title in text
     assert len(list(tmp_path.glob("flow-*.svg"))) == 1
-    assert main([*words[:-1], str(tmp_path / "page.pdf")]) == 2
-    assert ".md or .html" in capsys.readouterr().err
+    assert ".md or .html" in cli.err(*words[:-1], tmp_path / "page.pdf")
 
 
 @pytest.mark.long

@@ -22,16 +22,11 @@ from hpcbench.experiment.view.scores import KEYS, Place
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.parsers import Text, reading_of, same_reading
 from hpcbench.schema.ml_task import MLTask
+from tests.unit.command import Cli
 from tests.unit.comparison.judged import ended, policy, wrong
 
 HERE = "tests.unit.evaluation.test_reading_versions"
 NOW = f"text|v{Text.version}"
-
-
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
-    return tmp_path
 
 
 class Own:
@@ -72,8 +67,8 @@ def as_before(here: Experiment, **metadata: Any) -> Experiment:
     return Experiment(here.path)
 
 
-def test_scores_and_metrics_name_parser_and_version(root: Path) -> None:
-    here = ended(root, "e1")
+def test_scores_and_metrics_name_parser_and_version(tmp_path: Path) -> None:
+    here = ended(tmp_path, "e1")
     made = made_by(here, Place(here.scores_dir, "rt"), "rt")
     (entry,) = read_json(here.metrics_file)["run_tasks"]["rt"]["metrics"].values()
     assert made.reading == entry["reading"] == NOW
@@ -81,27 +76,25 @@ def test_scores_and_metrics_name_parser_and_version(root: Path) -> None:
 
 
 def test_scores_of_before_were_read_by_version_1_and_keep_numbers_and_signatures(
-    root: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
-    one, other = (as_before(ended(root, name, wrong(1, 2))) for name in ("e1", "e2"))
+    one, other = (as_before(ended(tmp_path, name, wrong(1, 2))) for name in ("e1", "e2"))
     reported = one.metrics_file.read_bytes()
     made = made_by(one, Place(one.scores_dir, "rt"), "rt")
     assert made.reading == ""
     assert made.signatures["exact_match"].startswith("exact_match|")
-    assert main(["compare", "e1", "e2", "--json"]) == 0
-    (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
+    (candidate,) = cli.json("compare", "e1", "e2", "--json")["candidates"]
     assert candidate["compared"][0]["comparison"]["baseline"] == pytest.approx(58 / 60)
     assert judge(one, other, policy()).verdict == "GO"
     assert one.metrics_file.read_bytes() == reported
 
 
 def test_scores_of_two_versions_are_not_compared_until_the_older_are_made_again(
-    root: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
-    as_before(ended(root, "e1", wrong(1, 2)))
-    ended(root, "e2", wrong(1))
-    assert main(["compare", "e1", "e2"]) == 2
-    refused = capsys.readouterr().err
+    as_before(ended(tmp_path, "e1", wrong(1, 2)))
+    ended(tmp_path, "e2", wrong(1))
+    refused = cli.err("compare", "e1", "e2")
     assert (
         f"scores of e1 come from version 1 of parser text, those of e2 from version {Text.version}"
         in refused
@@ -111,8 +104,8 @@ def test_scores_of_two_versions_are_not_compared_until_the_older_are_made_again(
     assert main(["compare", "e1", "e2"]) == 0
 
 
-def test_a_gate_does_not_judge_scores_of_two_versions(root: Path) -> None:
-    one, other = as_before(ended(root, "e1")), ended(root, "e2")
+def test_a_gate_does_not_judge_scores_of_two_versions(tmp_path: Path) -> None:
+    one, other = as_before(ended(tmp_path, "e1")), ended(tmp_path, "e2")
     for baseline, candidate in ((one, other), (other, one)):
         found = judge(baseline, candidate, policy())
         (check,) = (each for each in found.checks if each.kind == "quality")
@@ -121,13 +114,10 @@ def test_a_gate_does_not_judge_scores_of_two_versions(root: Path) -> None:
         assert "run `hpcbench score e1`" in check.why
 
 
-def test_the_same_holds_of_versions_of_a_metric(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    older = as_before(ended(root, "e1"), signatures={"exact_match": "exact_match|v0"})
-    other = ended(root, "e2")
-    assert main(["compare", "e1", "e2"]) == 2
-    refused = capsys.readouterr().err
+def test_the_same_holds_of_versions_of_a_metric(tmp_path: Path, cli: Cli) -> None:
+    older = as_before(ended(tmp_path, "e1"), signatures={"exact_match": "exact_match|v0"})
+    other = ended(tmp_path, "e2")
+    refused = cli.err("compare", "e1", "e2")
     assert "'exact_match' is exact_match|v0 in the baseline" in refused
     assert "run `hpcbench score e1`" in refused
     (check,) = (one for one in judge(older, other, policy()).checks if one.kind == "quality")
@@ -137,21 +127,18 @@ def test_the_same_holds_of_versions_of_a_metric(
 
 
 @pytest.mark.long
-def test_a_trend_never_mixes_versions_and_says_how_it_becomes_one(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    history.record(as_before(ended(root, "20260101-0200-x-aaaa")))
-    history.record(ended(root, "20260102-0200-x-aaaa"))
-    found = history.trends(root, "exact_match")
+def test_a_trend_never_mixes_versions_and_says_how_it_becomes_one(tmp_path: Path, cli: Cli) -> None:
+    history.record(as_before(ended(tmp_path, "20260101-0200-x-aaaa")))
+    history.record(ended(tmp_path, "20260102-0200-x-aaaa"))
+    found = history.trends(tmp_path, "exact_match")
     assert sorted((one.reading, len(one.points)) for one in found) == [("", 1), (NOW, 1)]
     assert len({one.signature for one in found}) == 1
-    assert main(["history", "exact_match"]) == 0
-    said = " ".join("".join(capsys.readouterr()).split())
+    said = " ".join("".join(cli.both("history", "exact_match")).split())
     assert "scores of 20260101-0200-x-aaaa come from version 1 of parser text" in said
     assert "run `hpcbench score 20260101-0200-x-aaaa`, then `hpcbench history --rebuild`" in said
     assert main(["score", "20260101-0200-x-aaaa"]) == 0
     assert main(["history", "--rebuild"]) == 0
-    (one,) = history.trends(root, "exact_match")
+    (one,) = history.trends(tmp_path, "exact_match")
     assert len(one.points) == 2
 
 

@@ -12,7 +12,6 @@ import numpy
 import pytest
 
 from hpcbench import plugins
-from hpcbench.cli.main import main
 from hpcbench.comparison.compare import compare_many
 from hpcbench.comparison.gate import judge
 from hpcbench.comparison.history import record as remember
@@ -27,6 +26,7 @@ from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.metrics.resources import REUSED, unit_of
 from hpcbench.schema.gate import Gate
 from hpcbench.schema.records import Response, Times
+from tests.unit.command import Cli
 from tests.unit.small import experiment, record, response, write_attempt
 
 A100 = {"gpus": ["NVIDIA A100"], "driver": "550.90", "cuda": "12.4", "cpu": "EPYC"}
@@ -309,21 +309,18 @@ def test_resource_metrics_alone_do_not_make_a_run_scored(tmp_path: Path) -> None
 # --- tables -------------------------------------------------------------------------------------------
 
 
-def shown(here: Experiment, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
-    assert main(["score", str(here.path), "--json", *more]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+def shown(here: Experiment, cli: Cli, *more: str) -> dict[str, Any]:
+    found: dict[str, Any] = cli.json("score", here.path, "--json", *more)
     return found
 
 
-def test_score_computes_them_on_an_old_experiment_by_group(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_score_computes_them_on_an_old_experiment_by_group(tmp_path: Path, cli: Cli) -> None:
     here = run(tmp_path, metrics=["exact_match"])
     assert scores(here).to_json().get("measured") is None
     names = ("ttft_p50", "exact_match", "documents_per_hour")
-    rows = shown(here, capsys, "--metrics", ",".join(names))["rows"]
+    rows = shown(here, cli, "--metrics", ",".join(names))["rows"]
     assert {row["metric"]: row["n"] for row in rows} == dict.fromkeys(names, COUNT)
-    rows = shown(here, capsys, "--metrics", "ttft_p50,tokens_per_second", "--by", "kind")["rows"]
+    rows = shown(here, cli, "--metrics", "ttft_p50,tokens_per_second", "--by", "kind")["rows"]
     assert [(row["metric"], row["by"]["kind"], row["n"]) for row in rows] == [
         ("ttft_p50", "a", 50), ("ttft_p50", "b", 50),
     ]  # fmt: skip
@@ -331,32 +328,30 @@ def test_score_computes_them_on_an_old_experiment_by_group(
 
 
 def test_what_is_of_the_whole_run_is_said_to_be_left_out_of_groups(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
     here = run(tmp_path, metrics=["exact_match"])
-    assert main(["score", str(here.path), "--metrics", "cost,tpot", "--by", "kind"]) == 0
-    assert "cost: such a metric has one value for a whole run task" in capsys.readouterr().err
+    said = cli.err("score", here.path, "--metrics", "cost,tpot", "--by", "kind", code=0)
+    assert "cost: such a metric has one value for a whole run task" in said
 
 
 @pytest.mark.parametrize("option", [["--by", "kind", "--macro"], ["--weight", "kind"]])
 def test_a_percentile_is_neither_averaged_nor_weighed(
-    measured: Experiment, capsys: pytest.CaptureFixture[str], option: list[str]
+    measured: Experiment, cli: Cli, option: list[str]
 ) -> None:
-    assert main(["score", str(measured.path), "--metrics", "ttft_p50", *option]) == 2
-    assert "'ttft_p50' is a percentile" in capsys.readouterr().err
+    said = cli.err("score", measured.path, "--metrics", "ttft_p50", *option)
+    assert "'ttft_p50' is a percentile" in said
 
 
-def test_options_are_refused(measured: Experiment, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_are_refused(measured: Experiment, cli: Cli) -> None:
     more = ["--metrics", "tpot", "--metric-option", "tpot.tau=1"]
-    assert main(["score", str(measured.path), *more]) == 2
-    assert "metric 'tpot': unknown option 'tau'" in capsys.readouterr().err
+    assert "metric 'tpot': unknown option 'tau'" in cli.err("score", measured.path, *more)
 
 
-def test_a_file_of_predictions_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_predictions_has_none(tmp_path: Path, cli: Cli) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"prediction": "a", "reference": "a"}\n')
-    assert main(["metrics", "score", "ttft_p50", str(file)]) == 2
-    assert "ttft_p50 reads no prediction" in capsys.readouterr().err
+    assert "ttft_p50 reads no prediction" in cli.err("metrics", "score", "ttft_p50", file)
 
 
 # --- two runs -----------------------------------------------------------------------------------------
@@ -398,14 +393,12 @@ def test_two_runs_are_compared_by_their_own_intervals(pair: tuple[Experiment, Ex
 
 
 def test_compare_prints_units_and_no_won_samples(
-    pair: tuple[Experiment, Experiment], capsys: pytest.CaptureFixture[str]
+    pair: tuple[Experiment, Experiment], cli: Cli
 ) -> None:
-    assert main(["compare", *(str(one.path) for one in pair), "--metric", "latency_p95"]) == 0
-    printed = capsys.readouterr().out
+    printed = cli("compare", *(str(one.path) for one in pair), "--metric", "latency_p95")
     assert "latency_p95, ms" in printed and "exact_match" not in printed
     both = ["--metric", "latency_p95,exact_match"]
-    assert main(["compare", *(str(one.path) for one in pair), *both]) == 0
-    printed = capsys.readouterr().out
+    printed = cli("compare", *(str(one.path) for one in pair), *both)
     assert "latency_p95, ms" in printed and "exact_match" in printed
 
 

@@ -14,7 +14,6 @@ import polars
 import pytest
 from polars.testing import assert_frame_equal
 
-from hpcbench.cli.main import main
 from hpcbench.environments.packages import Probe, install
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.evaluation.plan_metrics import load_metrics
@@ -24,6 +23,7 @@ from hpcbench.experiment.view.scores import Place, read_keys
 from hpcbench.plugins import Environment
 from hpcbench.schema.metric import Metric
 from hpcbench.submit.scoring_images import ready
+from tests.unit.command import Cli
 from tests.unit.evaluation.scene import asked
 from tests.unit.registries import PLAN, Files
 from tests.unit.small import record
@@ -240,7 +240,6 @@ def test_a_dead_container_costs_the_metrics_that_it_did_not_finish_and_is_tried_
     keys = read_keys(place(here))
     assert keys is not None
     assert set(keys.metrics) == {"digits", "exact_match"}
-
     packages = Path(str(environment.packages))
     (packages / "their_scorer.py").write_text(THEIRS.replace("os._exit(9)", "pass"))
     again: list[str] = []
@@ -261,7 +260,6 @@ def test_a_module_that_the_image_lacks_is_one_line_with_image_and_metric(
         "'not_in_the_image'"
     ]
     assert values(here) == {"lazy": None, "exact_match": 0.75}
-
     gone = in_image(tmp_path / "gone", environment, [theirs("Digits"), ours("exact_match", None)])
     (Path(str(environment.packages)) / "their_scorer.py").unlink()
     lines.clear()
@@ -280,18 +278,14 @@ def test_a_module_that_the_image_lacks_is_one_line_with_image_and_metric(
     ("metric", "why"),
     [
         (theirs("Missing"), "cannot be imported: AttributeError"),
-        (
-            theirs("Digits").model_copy(update={"version": "v2"}),
-            "it has version 1 there, and its definition says v2",
-        ),
+        (theirs("Digits").model_copy(update={"version": "v2"}),
+         "it has version 1 there, and its definition says v2"),
         (theirs("Digits", facto=2.0), "unknown option 'facto' (did you mean 'factor'?)"),
-        (
-            theirs("Own"),
-            "its aggregate() is not the sum of numerators over the sum of denominators",
-        ),
+        (theirs("Own"),
+         "its aggregate() is not the sum of numerators over the sum of denominators"),
         (theirs("Sums"), "it is a corpus metric, whose sums hpcbench's own Python has to combine"),
     ],
-)
+)  # fmt: skip
 def test_what_could_not_score_is_refused_before_anything_is_queued(
     tmp_path: Path, environment: Environment, metric: Metric, why: str
 ) -> None:
@@ -316,12 +310,8 @@ def test_a_value_that_json_cannot_hold_is_a_fault_of_its_sample(
 
 @pytest.mark.long
 def test_an_image_that_is_not_here_is_refused_before_scores_change(
-    tmp_path: Path,
-    environment: Environment,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, environment: Environment, cli: Cli
 ) -> None:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     here = in_image(tmp_path, environment, [theirs("Digits"), ours("exact_match", None)])
     evaluate(here)
     before = place(here).scores.read_bytes()
@@ -329,17 +319,13 @@ def test_an_image_that_is_not_here_is_refused_before_scores_change(
     (stored,) = manifest["environments"].values()
     stored["path"] = str(tmp_path / "gone" / "python")
     here.manifest_file.write_text(json.dumps(manifest))
-
-    assert main(["score", here.id, "--json"]) == 0, "nothing is due: no container starts"
-    capsys.readouterr()
-    assert main(["score", here.id, "--anew"]) == 3
-    reported = capsys.readouterr().err.strip().splitlines()[-1]
+    cli("score", here.id, "--json")
+    reported = cli.err("score", here.id, "--anew", code=3).strip().splitlines()[-1]
     assert reported == (
         f"hpcbench: metric 'digits' scores in image '{IMAGE}': {stored['path']} is not on this machine "
         "(put the virtual environment on a file system that all nodes see)"
     )
     assert place(here).scores.read_bytes() == before
-
     lines: list[str] = []
     place(here).scores.unlink()
     evaluate(Experiment(here.path), lines.append)  # as the last job does: the others are scored
@@ -350,17 +336,12 @@ def test_an_image_that_is_not_here_is_refused_before_scores_change(
 
 @pytest.mark.long
 def test_score_shows_other_options_and_metrics_from_the_image(
-    tmp_path: Path,
-    environment: Environment,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, environment: Environment, cli: Cli
 ) -> None:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     here = in_image(tmp_path, environment, [theirs("Digits"), ours("exact_match", None)])
     evaluate(here)
     words = ["--metrics", "digits", "--metric-option", "digits.factor=4", "--json"]
-    assert main(["score", here.id, *words]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    (row,) = cli.json("score", here.id, *words)["rows"]
     assert (row["value"], row["signature"]) == (3.0, "digits|factor:4|v1")
 
 

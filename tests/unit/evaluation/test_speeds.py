@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.cli.main import main
 from hpcbench.comparison.speed import ratio_interval, speed
 from hpcbench.evaluation.performance import write_performance
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.performance_json import Figure, performance_of
+from tests.unit.command import Cli
 from tests.unit.small import experiment, record, response, write_attempt
 
 A100 = {"gpus": ["NVIDIA A100"], "driver": "550.90", "cuda": "12.4", "cpu": "EPYC"}
@@ -149,7 +149,7 @@ def test_whatever_else_is_not_the_same_is_reported_and_never_passes(
     hardware: Mapping[str, Any] | None,
     change: Callable[[dict[str, Any]], None] | None,
     why: str,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
 ) -> None:
     one, other = run(tmp_path / "a"), run(tmp_path / "b", hardware)
     if change is not None:
@@ -159,8 +159,7 @@ def test_whatever_else_is_not_the_same_is_reported_and_never_passes(
     assert latencies
     assert not any(figure.comparable for figure in latencies)
     assert all(why in "; ".join(figure.why_not) for figure in latencies)
-    assert main(["compare", str(one.path), str(other.path)]) == 0
-    out = capsys.readouterr().out
+    out = cli("compare", one.path, other.path)
     assert "not comparable" in out
     assert why in out
 
@@ -185,13 +184,10 @@ def test_other_nodes_and_longer_answers_are_reported_beside_the_figures(tmp_path
     assert "3.00 times as many tokens" in length
 
 
-def test_without_performance_scores_are_compared_all_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_performance_scores_are_compared_all_the_same(tmp_path: Path, cli: Cli) -> None:
     one, other = run(tmp_path / "a"), run(tmp_path / "b")
     other.performance_file.unlink()
-    assert main(["compare", str(one.path), str(other.path)]) == 0
-    out = capsys.readouterr().out
+    out = cli("compare", one.path, other.path)
     assert "exact_match" in out
     assert "speed is not compared" in out
 

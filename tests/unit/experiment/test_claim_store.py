@@ -16,9 +16,7 @@ def test_what_earlier_runs_of_a_worker_claimed_is_known_from_their_events(tmp_pa
         with EventLog(here.worker_events("g0", f"{job}-{restart}")) as log:
             log.write("started")
             log.write("shard_claimed", shard=f"rt/{index:05d}", attempt=1)
-
     again = ClaimStore(here, "g0", Owner("1_0", 2, "host", 1))
-
     assert again.left_behind() == {"rt": {3, 5}}
     assert ClaimStore(here, "g0", Owner("1_0", 0, "host", 1)).left_behind() == {}
 
@@ -76,5 +74,4 @@ def test_a_model_is_busy_while_other_workers_of_the_group_load_it_or_have_it(
         with EventLog(here.worker_events(group, worker)) as log:
             for kind, model in events:
                 log.write(kind, **({"model": model} if model else {}))  # type: ignore[arg-type]
-
     assert ClaimStore(here, "g0", Owner("1_0", 0, "host", 1)).busy() == {"a": 2, "b": 1}

@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.experiment.counts import (
-    DEFINITIONS,
-    OUTCOMES,
-    Counts,
-    outcomes_in_words,
-    total,
-)
+from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES, Counts, outcomes_in_words, total
 from hpcbench.experiment.view.metrics_json import Scores
 from tests.conftest import ROOT
 

@@ -19,12 +19,7 @@ from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
 from hpcbench.files import atomic
-from hpcbench.files.atomic import (
-    Appender,
-    line_of,
-    parse_line,
-    read_lines,
-)
+from hpcbench.files.atomic import Appender, line_of, parse_line, read_lines
 from hpcbench.status.liveness import release_dead
 from hpcbench.status.observer import status
 from tests.campaign import FULL, examples

@@ -24,8 +24,7 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Experiment]:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+def home(tmp_path: Path) -> dict[str, Experiment]:
     return unpack(tmp_path)
 
 
@@ -60,7 +59,6 @@ def test_what_evaluation_wrote_is_read_whole_and_written_back(home: dict[str, Ex
         before = one.performance_file.read_bytes()
         write_json(one.performance_file, performance_of(one).to_json())
         assert one.performance_file.read_bytes() == before
-
         before = one.metrics_file.read_bytes()
         read = metrics_of(one).to_json()
         for table in read["run_tasks"].values():

@@ -19,11 +19,7 @@ from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.claims import Owner, answers_of, claim
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.counts import Counts
-from hpcbench.experiment.ending import (
-    ending_of,
-    experiment_end,
-    remarks,
-)
+from hpcbench.experiment.ending import ending_of, experiment_end, remarks
 from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import ended, state_of

@@ -337,7 +337,6 @@ def test_a_line_that_is_no_json_is_waited_for_and_then_reported(tmp_path: Path) 
         file.write(whole)
     now += 5
     assert [one.kind for one in tail.poll()] == ["progress", "finished"]
-
     path.write_bytes(first + b"{broken\n" + third)
     tail = EventTail(here, clock=lambda: now)
     assert [one.kind for one in tail.poll()] == ["started"]

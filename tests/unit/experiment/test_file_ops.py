@@ -33,17 +33,8 @@ FOLD_CALLS = 9
 state read before that."""
 
 NAMES = (
-    "open",
-    "link",
-    "unlink",
-    "rename",
-    "replace",
-    "mkdir",
-    "listdir",
-    "scandir",
-    "stat",
-    "lstat",
-)
+    "open", "link", "unlink", "rename", "replace", "mkdir", "listdir", "scandir", "stat", "lstat",
+)  # fmt: skip
 
 
 def run(here: Experiment) -> None:

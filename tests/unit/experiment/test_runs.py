@@ -62,7 +62,6 @@ def test_a_second_process_of_one_name_is_a_later_run_with_a_file_of_its_own(
     first.write("finished")
     first.close()
     second.close()
-
     assert (one, other) == (FIRST, replace(SECOND, restart=1))
     assert [path.name for path in sorted(here.workers_dir.glob("*.events.jsonl"))] == [
         "g0.17_0-0.events.jsonl", "g0.17_0-1.events.jsonl",
@@ -89,10 +88,8 @@ def test_the_name_of_a_run_that_was_folded_stays_taken(here: Experiment) -> None
         log.write("finished")
     assert fold_workers(here)
     assert sorted(here.workers_dir.glob("*.events.jsonl")) == []
-
     owner, log = begin_run(here, "g0", SECOND)
     log.close()
-
     assert owner.restart == 1
     assert len(list(here.worker_records())) == 2
 
@@ -103,7 +100,6 @@ def test_the_living_run_of_a_process_is_found_by_whatever_number_it_got(here: Ex
         log.write("finished")
     assert fold_workers(here)
     assert living_run(here, "g0", SECOND) is None, "it has not begun"
-
     owner, log = begin_run(here, "g0", SECOND)
     found = living_run(here, "g0", SECOND)
     assert found == here.worker_events("g0", owner.id) and owner.restart == 1
@@ -121,13 +117,11 @@ def test_the_later_takes_up_what_the_earlier_left_which_is_fenced_if_it_lives(
     log.write("shard_claimed", shard="rt/00001", attempt=1)
     held.record(small.response("s4"))
     held.acknowledge()
-
     later, _ = begin_run(here, "g0", SECOND)
     chosen = board(here, later).next(None)
     assert isinstance(chosen, Candidate)
     assert (chosen.shard.id, chosen.attempt) == ("rt/00001", 2)
     taken = board(here, later).claim(chosen)
-
     assert taken is not None
     assert taken.answered == {"s4"}
     held.record(small.response("s5"))
@@ -171,9 +165,7 @@ def test_status_shows_the_later_alone_and_what_became_of_the_earlier(
     job = Job("17_0", name(here), "RUNNING")
     word = slurm.Snapshot((job,), time=9e9)
     monkeypatch.setattr(slurm, "snapshot", lambda **_: word)
-
     now = status(here)
-
     assert [(one.id, one.node) for one in now.workers] == [("17_0-1", "n2")]
     (lost,) = now.failures
     assert "loss of slurmctld's state" in lost.cause

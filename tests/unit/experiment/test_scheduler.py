@@ -19,12 +19,7 @@ from tests.unit.memory_ledger import Memory
 
 def cut(name: str, shards: int = 4, seconds: float = 60.0) -> Cut:
     """A run task of so many shards of ten samples."""
-    return Cut(
-        run_task=name,
-        samples=10 * shards,
-        size=10,
-        seconds_per_sample=seconds / 10,
-    )
+    return Cut(run_task=name, samples=10 * shards, size=10, seconds_per_sample=seconds / 10)
 
 
 def board(
@@ -102,13 +97,8 @@ def test_the_place_of_a_worker_may_lie_in_a_later_run_task_of_its_model() -> Non
     one = board(Memory(), [cut("a", 2), cut("b", 4)], models=models, place=0.7, workers=2)
     taken = [take(one).shard for _ in range(6)]
     assert [f"{shard.run_task}{shard.index}" for shard in taken] == [
-        "b2",
-        "b3",
-        "b0",
-        "b1",
-        "a0",
-        "a1",
-    ]
+        "b2", "b3", "b0", "b1", "a0", "a1",
+    ]  # fmt: skip
 
 
 def test_where_nothing_of_the_first_model_fits_the_time_left_another_is_started() -> None:

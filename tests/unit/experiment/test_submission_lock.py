@@ -14,12 +14,7 @@ import pytest
 
 from hpcbench.errors import RunFailed
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.submission_lock import (
-    LOCK_SECONDS,
-    alone,
-    submitting,
-    wait_for_others,
-)
+from hpcbench.experiment.submission_lock import LOCK_SECONDS, alone, submitting, wait_for_others
 from hpcbench.files.atomic import create_exclusive
 from tests.unit.past import past
 

@@ -165,7 +165,6 @@ def test_every_pair_is_asked_by_one_worker_and_arms_are_balanced_on_each(
         for number in range(workers)
     ]
     taken = play(memory, boards, chance)
-
     done = [one.shard.id for own in taken.values() for one in own]
     assert sorted(done) == sorted(
         f"{name}/{index:05d}" for name in names for index in range(shards)

@@ -185,32 +185,25 @@ def test_a_server_that_says_when_to_come_again_is_heard() -> None:
 
 
 @pytest.mark.parametrize("script", [Script(plan=["hang"]), Script(first=5)])
-def test_who_gives_up_is_seen_to_leave(script: Script) -> None:
+async def test_who_gives_up_is_seen_to_leave(script: Script) -> None:
     """Before the answer began, and in its middle: so an engine stops working for a client that left."""
-
-    async def journey() -> None:
-        async with talking(script) as (client, server):
-            asking = asyncio.ensure_future(client.ask(request()))
-            while not server.active:
-                await asyncio.sleep(0.005)
-            await asyncio.sleep(0.05)
-            asking.cancel()
-            while server.active:
-                await asyncio.sleep(0.005)
-            assert (server.left, asking.cancelled()) == (1, True)
-
-    run(journey())
+    async with talking(script) as (client, server):
+        asking = asyncio.ensure_future(client.ask(request()))
+        while not server.active:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        asking.cancel()
+        while server.active:
+            await asyncio.sleep(0.005)
+        assert (server.left, asking.cancelled()) == (1, True)
 
 
-def test_a_missed_deadline_is_seen_by_the_server_too() -> None:
-    async def journey() -> None:
-        async with talking(Script(plan=["hang"])) as (client, server):
-            assert (await client.ask(request(timeout=0.1))).outcome == "failed"
-            while server.active:
-                await asyncio.sleep(0.005)
-            assert server.left == 1
-
-    run(journey())
+async def test_a_missed_deadline_is_seen_by_the_server_too() -> None:
+    async with talking(Script(plan=["hang"])) as (client, server):
+        assert (await client.ask(request(timeout=0.1))).outcome == "failed"
+        while server.active:
+            await asyncio.sleep(0.005)
+        assert server.left == 1
 
 
 def test_the_deadline_counts_over_all_tries() -> None:

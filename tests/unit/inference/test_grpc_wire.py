@@ -17,7 +17,6 @@ from hpcbench.inference.grpc_wire import Call, Connection, header_block
 from hpcbench.inference.http_client import Broken, connected
 from hpcbench.open_inference.without_forks import grpc
 from hpcbench.wrapper.grpc_server import FRAME_BYTES, WINDOW_BYTES
-from tests.unit.inference.talking import run
 
 KEY = "k" * 300
 SIZES = (0, 1, 4_091, 4_092, 16_379, 16_380, 65_535, 2**20, 9_000_000)
@@ -121,95 +120,77 @@ async def ask(one: Connection, method: str, *parts: bytes) -> tuple[Call, list[b
 
 @pytest.mark.long
 @pytest.mark.parametrize("options", OPTIONS)
-def test_messages_of_any_size_pass_both_ways(options: str) -> None:
-    async def journey() -> None:
-        with folder() as socket:
-            async with serving(socket, OPTIONS[options]), connection(socket) as one:
-                for size in SIZES:
-                    data = os.urandom(size)
-                    cut = size // 3
-                    call, found = await ask(one, "echo", data[:cut], b"", data[cut:])
-                    assert found == [data, data[::-1]]
-                    assert call.status == (0, "")
-
-    run(journey())
+async def test_messages_of_any_size_pass_both_ways(options: str) -> None:
+    with folder() as socket:
+        async with serving(socket, OPTIONS[options]), connection(socket) as one:
+            for size in SIZES:
+                data = os.urandom(size)
+                cut = size // 3
+                call, found = await ask(one, "echo", data[:cut], b"", data[cut:])
+                assert found == [data, data[::-1]]
+                assert call.status == (0, "")
 
 
 @pytest.mark.long
-def test_many_calls_of_one_connection_do_not_mix() -> None:
-    async def journey() -> None:
-        with folder() as socket:
-            async with serving(socket, OPTIONS["with narrow windows"]), connection(socket) as one:
-                pages = [os.urandom(200_000) for _ in range(40)]
-                asked = [ask(one, "echo", page) for page in pages]
-                counted = [ask(one, "count", b"%d" % number) for number in range(300)]
-                answers = await asyncio.gather(*asked, *counted)
-                for page, (_, found) in zip(pages, answers, strict=False):
-                    assert found == [page, page[::-1]]
-                for number, (_, found) in enumerate(answers[len(pages) :]):
-                    assert found == [b"%d" % n for n in range(number)]
-
-    run(journey())
+async def test_many_calls_of_one_connection_do_not_mix() -> None:
+    with folder() as socket:
+        async with serving(socket, OPTIONS["with narrow windows"]), connection(socket) as one:
+            pages = [os.urandom(200_000) for _ in range(40)]
+            asked = [ask(one, "echo", page) for page in pages]
+            counted = [ask(one, "count", b"%d" % number) for number in range(300)]
+            answers = await asyncio.gather(*asked, *counted)
+            for page, (_, found) in zip(pages, answers, strict=False):
+                assert found == [page, page[::-1]]
+            for number, (_, found) in enumerate(answers[len(pages) :]):
+                assert found == [b"%d" % n for n in range(number)]
 
 
-def test_a_refusal_has_its_status_and_its_words() -> None:
-    async def journey() -> None:
-        with folder() as socket:
-            async with serving(socket), connection(socket) as one:
-                call, found = await ask(one, "refuse", b"")
-                assert found == [] and call.status == (8, "zu groß: 100 %\n")
-                call, _ = await ask(one, "nothing", os.urandom(3_000_000))
-                assert call.status[0] == 12
-                assert (await ask(one, "count", b"1"))[1] == [b"0"]
-
-    run(journey())
+async def test_a_refusal_has_its_status_and_its_words() -> None:
+    with folder() as socket:
+        async with serving(socket), connection(socket) as one:
+            call, found = await ask(one, "refuse", b"")
+            assert found == [] and call.status == (8, "zu groß: 100 %\n")
+            call, _ = await ask(one, "nothing", os.urandom(3_000_000))
+            assert call.status[0] == 12
+            assert (await ask(one, "count", b"1"))[1] == [b"0"]
 
 
-def test_the_server_hears_of_a_call_that_is_left() -> None:
-    async def journey() -> None:
-        with folder() as socket:
-            async with serving(socket) as methods, connection(socket) as one:
-                call = one.open(header_block("/t/slow", {"x-api-key": KEY}))
-                await one.send(call, [b""])
-                await call.begin()
-                one.release(call)
-                while not methods.cancelled:
+async def test_the_server_hears_of_a_call_that_is_left() -> None:
+    with folder() as socket:
+        async with serving(socket) as methods, connection(socket) as one:
+            call = one.open(header_block("/t/slow", {"x-api-key": KEY}))
+            await one.send(call, [b""])
+            await call.begin()
+            one.release(call)
+            while not methods.cancelled:
+                await asyncio.sleep(0.005)
+            assert (await ask(one, "count", b"2"))[1] == [b"0", b"1"]
+
+
+async def test_a_server_that_ends_in_order_ends_its_calls_and_takes_no_others() -> None:
+    with folder() as socket:
+        async with serving(socket, grace=30) as methods:
+            one = await connected(str(socket), Connection)
+            asked = asyncio.ensure_future(ask(one, "slow", b""))
+            await methods.started.wait()
+
+            async def later() -> None:
+                while one.usable:
                     await asyncio.sleep(0.005)
-                assert (await ask(one, "count", b"2"))[1] == [b"0", b"1"]
+                methods.go_on.set()
 
-    run(journey())
-
-
-def test_a_server_that_ends_in_order_ends_its_calls_and_takes_no_others() -> None:
-    async def journey() -> None:
-        with folder() as socket:
-            async with serving(socket, grace=30) as methods:
-                one = await connected(str(socket), Connection)
-                asked = asyncio.ensure_future(ask(one, "slow", b""))
-                await methods.started.wait()
-
-                async def later() -> None:
-                    while one.usable:
-                        await asyncio.sleep(0.005)
-                    methods.go_on.set()
-
-                waiting = asyncio.ensure_future(later())
-            await waiting
-            assert (await asked)[1] == [b"started", b"ended"]
-            one.close()
-
-    run(journey())
+            waiting = asyncio.ensure_future(later())
+        await waiting
+        assert (await asked)[1] == [b"started", b"ended"]
+        one.close()
 
 
-def test_a_server_that_asks_whether_the_client_lives_is_answered() -> None:
-    async def journey() -> None:
-        often = [("grpc.keepalive_time_ms", 50), ("grpc.http2.ping_timeout_ms", 400)]
-        with folder() as socket:
-            async with serving(socket, often) as methods, connection(socket) as one:
-                asyncio.get_running_loop().call_later(1.5, methods.go_on.set)
-                assert (await ask(one, "slow", b""))[1] == [b"started", b"ended"]
-
-    run(journey())
+async def test_a_server_that_asks_whether_the_client_lives_is_answered() -> None:
+    often = [("grpc.keepalive_time_ms", 50), ("grpc.http2.ping_timeout_ms", 400)]
+    with folder() as socket:
+        async with serving(socket, often) as methods, connection(socket) as one:
+            asyncio.get_running_loop().call_later(1.5, methods.go_on.set)
+            assert (await ask(one, "slow", b""))[1] == [b"started", b"ended"]
 
 
 # frames that no server here sends
@@ -269,14 +250,11 @@ async def raw(data: bytes, size: int = 2**20) -> AsyncIterator[Connection]:
 
 @pytest.mark.parametrize("data", [WHOLE, ODD])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_an_answer_may_come_in_any_pieces(data: bytes, size: int) -> None:
-    async def journey() -> None:
-        async with raw(data, size) as one:
-            call, found = await ask(one, "m", b"x" * 10)
-            assert found == [b"hello"] and call.status == (0, "")
-            assert call.fields[":status"] == "200"
-
-    run(journey())
+async def test_an_answer_may_come_in_any_pieces(data: bytes, size: int) -> None:
+    async with raw(data, size) as one:
+        call, found = await ask(one, "m", b"x" * 10)
+        assert found == [b"hello"] and call.status == (0, "")
+        assert call.fields[":status"] == "200"
 
 
 async def refused(one: Connection) -> None:
@@ -306,37 +284,28 @@ async def refused(one: Connection) -> None:
         (HEAD + frame(0, 0, message(b"hello") + b"..."), "connection was closed"),
     ],
 )
-def test_what_is_no_answer_is_never_taken_for_one(data: bytes, said: str) -> None:
-    async def journey() -> None:
-        async with raw(data) as one:
-            with pytest.raises(Broken, match=said):
-                await refused(one)
-
-    run(journey())
+async def test_what_is_no_answer_is_never_taken_for_one(data: bytes, said: str) -> None:
+    async with raw(data) as one:
+        with pytest.raises(Broken, match=said):
+            await refused(one)
 
 
-def test_an_answer_without_a_status_of_grpc_has_that_of_http() -> None:
-    async def journey() -> None:
-        async with raw(frame(1, 5, b"\x8d")) as one:
-            call, found = await ask(one, "m", b"")
-            assert found == [] and call.status == (2, "the server answered HTTP 404")
-
-    run(journey())
+async def test_an_answer_without_a_status_of_grpc_has_that_of_http() -> None:
+    async with raw(frame(1, 5, b"\x8d")) as one:
+        call, found = await ask(one, "m", b"")
+        assert found == [] and call.status == (2, "the server answered HTTP 404")
 
 
-def test_what_was_read_before_an_error_is_given_before_it() -> None:
-    async def journey() -> None:
-        async with raw(HEAD + frame(0, 0, message(b"hello")) + frame(3, 0, bytes(4))) as one:
-            call = one.open(header_block("/t/m", {}))
-            await one.send(call, [b""])
-            assert [data for _, data in await call.more()] == [b"hello"]
-            with pytest.raises(Broken, match="reset"):
-                await call.more()
-
-    run(journey())
+async def test_what_was_read_before_an_error_is_given_before_it() -> None:
+    async with raw(HEAD + frame(0, 0, message(b"hello")) + frame(3, 0, bytes(4))) as one:
+        call = one.open(header_block("/t/m", {}))
+        await one.send(call, [b""])
+        assert [data for _, data in await call.more()] == [b"hello"]
+        with pytest.raises(Broken, match="reset"):
+            await call.more()
 
 
-def test_no_more_is_sent_than_the_server_allows_all_calls_together() -> None:
+async def test_no_more_is_sent_than_the_server_allows_all_calls_together() -> None:
     sizes: list[int] = []
     done = asyncio.Event()
 
@@ -355,20 +324,17 @@ def test_no_more_is_sent_than_the_server_allows_all_calls_together() -> None:
             pass
         writer.close()
 
-    async def journey() -> None:
-        with folder() as socket:
-            server = await asyncio.start_unix_server(serve, str(socket))
-            async with connection(socket) as one:
-                asked = [asyncio.ensure_future(ask(one, "m", bytes(50_000))) for _ in range(2)]
-                await done.wait()
-                for task in asked:
-                    task.cancel()
-                await asyncio.gather(*asked, return_exceptions=True)
-            server.close()
-            await asyncio.sleep(0.01)
-        assert sum(sizes) == 2**16 + 99
-
-    run(journey())
+    with folder() as socket:
+        server = await asyncio.start_unix_server(serve, str(socket))
+        async with connection(socket) as one:
+            asked = [asyncio.ensure_future(ask(one, "m", bytes(50_000))) for _ in range(2)]
+            await done.wait()
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        server.close()
+        await asyncio.sleep(0.01)
+    assert sum(sizes) == 2**16 + 99
 
 
 def test_a_header_cannot_have_control_characters() -> None:

@@ -6,7 +6,6 @@ the real one.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator
@@ -155,12 +154,8 @@ def test_a_wrapper_that_is_gone_is_distinguished_from_a_load_that_failed() -> No
         run(journey())
 
 
-def test_unload_gives_those_in_flight_their_time() -> None:
+async def test_unload_gives_those_in_flight_their_time() -> None:
     wrapper = FakeWrapper(READY)
-
-    async def journey() -> None:
-        async with wrapper.serving() as client:
-            await client.unload(drain_seconds=5)
-
-    asyncio.run(journey())
+    async with wrapper.serving() as client:
+        await client.unload(drain_seconds=5)
     assert wrapper.unloads == [{"drain_seconds": 5}]

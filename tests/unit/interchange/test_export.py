@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from hpcbench.cli.main import main
+from tests.unit.command import Cli
 from tests.unit.small import experiment, record, response, write_attempt
 from tests.unit.timing import answered
 
@@ -22,11 +21,8 @@ def path(tmp_path: Path) -> str:
     return str(here.path)
 
 
-def test_each_figure_has_its_value_and_what_it_means_there(
-    capsys: pytest.CaptureFixture[str], path: str
-) -> None:
-    assert main(["export", path, "--compat", "vllm", "--json"]) == 0
-    reported = json.loads(capsys.readouterr().out)
+def test_each_figure_has_its_value_and_what_it_means_there(cli: Cli, path: str) -> None:
+    reported = cli.json("export", path, "--compat", "vllm", "--json")
     part = reported["run_tasks"]["rt"]["figures"]
     assert reported["compat"] == "vllm"
     assert part["mean_ttft_ms"]["value"] == 100
@@ -34,30 +30,23 @@ def test_each_figure_has_its_value_and_what_it_means_there(
     assert part["completed"]["value"] == 3
 
 
-def test_the_limits_of_the_plan_are_those_of_the_kits_goodput(
-    capsys: pytest.CaptureFixture[str], path: str
-) -> None:
-    assert main(["export", path, "--compat", "vllm", "--json"]) == 0
-    part = json.loads(capsys.readouterr().out)["run_tasks"]["rt"]["figures"]
+def test_the_limits_of_the_plan_are_those_of_the_kits_goodput(cli: Cli, path: str) -> None:
+    part = cli.json("export", path, "--compat", "vllm", "--json")["run_tasks"]["rt"]["figures"]
     # one of three keeps 170 ms, in 560 ms from the first send to the last end
     assert part["request_goodput"]["value"] == pytest.approx(1 / 0.56)
 
 
-def test_a_person_gets_a_table(capsys: pytest.CaptureFixture[str], path: str) -> None:
-    assert main(["export", path, "--compat", "guidellm"]) == 0
-    assert "rt" in capsys.readouterr().out
+def test_a_person_gets_a_table(cli: Cli, path: str) -> None:
+    assert "rt" in cli("export", path, "--compat", "guidellm")
 
 
-def test_shards_of_several_workers_make_one_table(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_shards_of_several_workers_make_one_table(cli: Cli, tmp_path: Path) -> None:
     here = experiment(tmp_path, [record(number) for number in range(8)])
     write_attempt(here, 0, 1, [answered(0, 0.0, 100.0, 180.0), answered(1, 200.0, 300.0, 380.0)])
     # Another node, whose clock shows something else; its requests are slower.
     later = [answered(4, 9e6, 9e6 + 400, 9e6 + 500), answered(5, 9e6, 9e6 + 300, 9e6 + 400)]
     write_attempt(here, 1, 1, later)
-    assert main(["export", str(here.path), "--compat", "vllm", "--json"]) == 0
-    reported = json.loads(capsys.readouterr().out)["run_tasks"]["rt"]
+    reported = cli.json("export", here.path, "--compat", "vllm", "--json")["run_tasks"]["rt"]
     figures = {name: one["value"] for name, one in reported["figures"].items()}
     assert reported["pieces"] == 2
     assert figures["completed"] == 4
@@ -65,12 +54,10 @@ def test_shards_of_several_workers_make_one_table(
     assert figures["request_throughput"] == pytest.approx(4 / 0.88)
     assert figures["mean_ttft_ms"] == pytest.approx((100 + 100 + 400 + 300) / 4)
     assert figures["p99_ttft_ms"] == pytest.approx(397)
-    assert main(["export", str(here.path), "--compat", "vllm"]) == 0
-    out = capsys.readouterr().out
+    out = cli("export", here.path, "--compat", "vllm")
     assert out.count("request_throughput") == 1
     assert "2 shards joined end to end: the rates are those of one engine" in out
 
 
-def test_phoenix_needs_its_address(capsys: pytest.CaptureFixture[str], path: str) -> None:
-    assert main(["export", path, "--to", "phoenix"]) == 2
-    assert "--to phoenix needs the address of Phoenix" in capsys.readouterr().err
+def test_phoenix_needs_its_address(cli: Cli, path: str) -> None:
+    assert "--to phoenix needs the address of Phoenix" in cli.err("export", path, "--to", "phoenix")

@@ -24,6 +24,7 @@ from hpcbench.interchange import table_files
 from hpcbench.interchange.result_tables import Table
 from hpcbench.interchange.table_files import FORMATS, Format, write
 from tests.campaign import examples
+from tests.unit.command import Cli
 from tests.unit.small import experiment, record, response, write_attempt
 
 SCHEMA = {"text": polars.String, "number": polars.Float64, "many": polars.List(polars.String)}
@@ -158,9 +159,8 @@ def test_what_breaks_half_way_leaves_the_old_file(tmp_path: Path, form: Format) 
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+def here(tmp_path: Path) -> Experiment:
     """Four samples, evaluated; one answer looks like a formula."""
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     here = experiment(tmp_path, [record(n) for n in range(4)])
     texts = ["0", "=HYPERLINK(1)", "2", "3"]
     write_attempt(here, 0, 1, [response(f"s{n}", text) for n, text in enumerate(texts)])
@@ -177,24 +177,21 @@ def test_rows_go_to_standard_output_and_nothing_else(
 
 
 def test_the_name_of_the_file_tells_the_form_and_json_the_rest(
-    here: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    here: Experiment, tmp_path: Path, cli: Cli
 ) -> None:
     path = tmp_path / "scores.parquet"
-    assert main(["export", "--all", "--out", str(path), "--json"]) == 0
-    reported = json.loads(capsys.readouterr().out)
+    reported = cli.json("export", "--all", "--out", path, "--json")
     assert reported["rows"] == polars.read_parquet(path).height == 4
     assert reported["columns"] == polars.read_parquet(path).columns
     assert reported["bytes"] == path.stat().st_size
     assert reported["experiments"] == [here.id]
 
 
-def test_damage_is_reported_on_standard_error(
-    here: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damage_is_reported_on_standard_error(here: Experiment, tmp_path: Path, cli: Cli) -> None:
     path = here.shard_responses("rt", 0, 1)
     path.write_bytes(b"{not json}\n" + path.read_bytes())
-    assert main(["export", "--what", "responses", "--out", str(tmp_path / "a.jsonl")]) == 0
-    assert f"{path}: skipped 1 damaged lines" in capsys.readouterr().err
+    said = cli.err("export", "--what", "responses", "--out", tmp_path / "a.jsonl", code=0)
+    assert f"{path}: skipped 1 damaged lines" in said
 
 
 @pytest.mark.parametrize(
@@ -213,8 +210,7 @@ def test_damage_is_reported_on_standard_error(
     ],
 )
 def test_what_makes_no_sense_is_one_line(
-    here: Experiment, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str
+    here: Experiment, cli: Cli, words: list[str], code: int, message: str
 ) -> None:
-    assert main(["export", *words]) == code
-    reported = capsys.readouterr()
+    reported = cli.both("export", *words, code=code)
     assert message in reported.err + reported.out

@@ -17,6 +17,7 @@ from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.experiment.view.performance_json import performance_of
 from hpcbench.status import status
+from tests.unit.command import Cli
 from tests.unit.interchange import kits
 
 
@@ -195,13 +196,12 @@ def test_a_table_of_vlmevalkit_with_numbers_of_samples_gives_them(tmp_path: Path
     assert scores(here, "OCRBench")["hit"] == [0, 1, 0, 1]
 
 
-def test_a_pickle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pickle_is_refused(tmp_path: Path, cli: Cli) -> None:
     path = tmp_path / "M" / "M_OCRBench.pkl"
     path.parent.mkdir()
     path.write_bytes(pickle.dumps([1]))
     for place in (path, path.parent):
-        assert main(["import", str(place), "--from", "vlmevalkit"]) == 2
-        assert "hpcbench does not read pickles" in capsys.readouterr().err
+        assert "hpcbench does not read pickles" in cli.err("import", place, "--from", "vlmevalkit")
     assert not list(all_experiments(tmp_path / "home"))
 
 
@@ -224,14 +224,11 @@ def torn(path: Path) -> int:
     return 3
 
 
-def test_a_torn_file_is_reported_by_its_line_and_nothing_is_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_torn_file_is_reported_by_its_line_and_nothing_is_left(tmp_path: Path, cli: Cli) -> None:
     folder = kits.lmms_eval(tmp_path / "logs")
     (path,) = folder.glob("*.jsonl")
     line = torn(path)
-    assert main(["import", str(folder), "--from", "lmms-eval"]) == 2
-    reported = capsys.readouterr().err
+    reported = cli.err("import", folder, "--from", "lmms-eval")
     assert f"{path}:{line}:" in reported
     assert "may be incomplete" in reported
     assert not list((tmp_path / "home" / "experiments").glob("*"))
@@ -278,11 +275,10 @@ def broken(tmp_path: Path, how: str) -> tuple[Path, str]:
     ],
 )
 def test_what_is_wrong_is_one_line_with_its_remedy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str, message: str
+    tmp_path: Path, cli: Cli, how: str, message: str
 ) -> None:
     place, kit = broken(tmp_path, how)
-    assert main(["import", str(place), "--from", kit, "--ml-task", "vqa"]) == 2
-    reported = capsys.readouterr().err
+    reported = cli.err("import", place, "--from", kit, "--ml-task", "vqa")
     assert message in reported
     assert "Traceback" not in reported
     assert not list((tmp_path / "home").glob("experiments/*"))
@@ -299,20 +295,16 @@ def test_what_is_wrong_is_one_line_with_its_remedy(
     ],
 )
 def test_a_wrong_request_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    tmp_path: Path, cli: Cli, words: list[str], message: str
 ) -> None:
     folder = kits.lmms_eval(tmp_path / "logs")
-    assert main(["import", str(folder), "--from", "lmms-eval", *words]) == 2
-    assert message in capsys.readouterr().err
+    assert message in cli.err("import", folder, "--from", "lmms-eval", *words)
     assert not list((tmp_path / "home").glob("experiments/*"))
 
 
-def test_a_dry_run_reads_everything_and_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_reads_everything_and_writes_nothing(tmp_path: Path, cli: Cli) -> None:
     folder = kits.lmms_eval(tmp_path / "logs")
-    assert main(["import", str(folder), "--from", "lmms-eval", "--dry-run", "--json"]) == 0
-    reported = json.loads(capsys.readouterr().out)
+    reported = cli.json("import", folder, "--from", "lmms-eval", "--dry-run", "--json")
     assert reported["samples"] == {"docvqa_val": 4}
     assert reported["metrics"] == {"docvqa_val": ["anls"]}
     assert not (tmp_path / "home").exists()

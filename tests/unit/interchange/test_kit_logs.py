@@ -13,13 +13,13 @@ from hpcbench.cli.main import main
 from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.experiment.view.metrics_json import metrics_of
+from tests.unit.command import Cli
 from tests.unit.small import experiment, record, response, write_attempt
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+def here(tmp_path: Path) -> Experiment:
     """Five samples: two right, one wrong, one failed, one never asked."""
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     records = [record(n, metadata={"doc_type": "чек"}) for n in range(5)]
     here = experiment(tmp_path, records, shard_size=3)
     manifest = {**here.manifest, "created": "2026-11-20T14:32:00+0300"}
@@ -106,8 +106,8 @@ def test_the_zip_holds_what_the_json_holds(here: Experiment, tmp_path: Path) -> 
 
 
 def test_one_run_task_can_be_chosen_and_a_wrong_name_is_reported(
-    here: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    here: Experiment, tmp_path: Path, cli: Cli
 ) -> None:
     out = str(tmp_path / "logs")
-    assert main(["export", "--format", "inspect", "--out", out, "--run-task", "rtt"]) == 2
-    assert "did you mean 'rt'" in capsys.readouterr().err
+    said = cli.err("export", "--format", "inspect", "--out", out, "--run-task", "rtt")
+    assert "did you mean 'rt'" in said

@@ -15,6 +15,7 @@ from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment, all_experiments, find
 from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.registry.legacy import COLUMNS
+from tests.unit.command import Cli
 
 BOM = b"\xef\xbb\xbf"
 HEAD = "data_index;split;image_path;question;answer;doc_class;question_type;answer_bbox\n"
@@ -143,25 +144,20 @@ def test_both_kinds_of_rows_become_a_plan_and_an_experiment(
 @pytest.mark.parametrize(
     ("text", "reported"),
     [
-        (
-            "id;model_answer\nx;1\n",
-            "answers_20250124_125639.csv:2: id 'x' is not the number of a row",
-        ),
-        (
-            "id;model_answer\n0;1;2\n",
-            "answers_20250124_125639.csv:2: the row has more or fewer columns",
-        ),
+        ("id;model_answer\nx;1\n",
+         "answers_20250124_125639.csv:2: id 'x' is not the number of a row"),
+        ("id;model_answer\n0;1;2\n",
+         "answers_20250124_125639.csv:2: the row has more or fewer columns"),
         ('id;model_answer\n0;"1\n', "answers_20250124_125639.csv:2: not valid CSV"),
         ("id;model_answer\n9;1\n", "none of 1 answers belongs to a sample of dataset 'demo_mini'"),
     ],
-)
+)  # fmt: skip
 def test_damaged_answers_are_named_and_nothing_is_made(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, reported: str
+    tmp_path: Path, cli: Cli, text: str, reported: str
 ) -> None:
     folder = data_dirs(tmp_path, ["1"])
     answers(tmp_path, text)
-    assert main(["import", str(config(tmp_path)), "--from", "v01", "--data-dirs", str(folder)]) == 2
-    assert reported in capsys.readouterr().err
+    assert reported in cli.err("import", config(tmp_path), "--from", "v01", "--data-dirs", folder)
     assert not list(all_experiments(tmp_path / "home"))
 
 
@@ -182,12 +178,11 @@ def test_an_export_is_v01s_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_answers_alone_are_imported_with_the_dataset_that_the_command_names(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
     folder = data_dirs(tmp_path, ["1", "2"])
     path = answers(tmp_path, "id;model_answer\n0;1\n1;3\n", NAME.replace("MODELFRAMEWORK", "vLLM"))
-    assert main(["import", str(path), "--from", "v01"]) == 2
-    assert "--dataset NAME|FOLDER|FILE" in capsys.readouterr().err
+    assert "--dataset NAME|FOLDER|FILE" in cli.err("import", path, "--from", "v01")
     definition = tmp_path / "demo_mini.yaml"
     source = folder / "Datasets/VQA/demo_mini"
     definition.write_text(f"schema_version: 1\nname: demo_mini\nsource: {source}\niterator: v01\n")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from hpcbench.cli.main import main
 from hpcbench.errors import UserError
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.control import control_state
@@ -23,6 +22,7 @@ from hpcbench.reporting.sections.judges import judges
 from hpcbench.reporting.sections.quality import scores
 from hpcbench.reporting.writing import report
 from hpcbench.schema.records import Sample
+from tests.unit.command import Cli
 from tests.unit.court import Court
 from tests.unit.registries import PLAN, Files
 from tests.unit.small import (
@@ -128,12 +128,12 @@ def test_a_judge_of_a_run_task_with_repeats_or_left_out_by_only_is_refused(files
     assert "judge 'judged' rates 'first', which `only` leaves out" in line
 
 
-def test_ab_has_no_arms_of_judges(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ab_has_no_arms_of_judges(files: Files, cli: Cli) -> None:
     plan = files.folder / "p.yaml"
     plan.write_text(judge())
     arms = ["--a", "model.dtype=float32", "--b", "model.dtype=float16"]
-    assert main(["ab", str(plan), *arms, "--dry-run", "--registry", str(files.registry)]) == 2
-    assert "run task 'judged' is a judge, which has no arms" in capsys.readouterr().err
+    said = cli.err("ab", plan, *arms, "--dry-run", "--registry", files.registry)
+    assert "run task 'judged' is a judge, which has no arms" in said
 
 
 def test_verdicts_that_the_metric_does_not_know_are_refused(files: Files) -> None:
@@ -259,7 +259,6 @@ def test_unreadable_and_missing_verdicts_are_in_no_value_and_labels_correct_the_
     entry = metrics.run_tasks["judged"].metrics["judge"]
     assert entry is not None
     assert (entry.value, entry.calibration) == (pytest.approx(30 / 38), "uncalibrated")
-
     truth = {name: "right" if 5 <= n < 30 else "wrong" for n, name in enumerate(names()[:38])}
     path = court.labels(tmp_path / "labels.jsonl", truth)
     read_labels(path, Judge(), pairs=False)
@@ -293,9 +292,7 @@ def test_the_word_uncalibrated_is_beside_the_number_in_the_report(tmp_path: Path
 
 
 @pytest.mark.long
-def test_labels_that_are_kept_correct_the_reports_that_are_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_labels_that_are_kept_correct_the_reports_that_are_there(tmp_path: Path, cli: Cli) -> None:
     court = Court(tmp_path)
     describe(court.experiment)
     court.answer("rt", {name: f"a{name}" for name in names()})
@@ -304,18 +301,16 @@ def test_labels_that_are_kept_correct_the_reports_that_are_there(
     path = court.labels(tmp_path / "labels.jsonl", truth)
     evaluate(court.experiment)
     check = ["judge", "check", str(court.experiment.path), "--labels", str(path), "--keep"]
-    assert main(check) == 0
+    cli(*check)
     assert not court.experiment.report_dir.exists(), "a plan without reports gets none"
-
     court.experiment.labels_file("judged").unlink()
     evaluate(court.experiment)
     report(court.experiment)
     files = [court.experiment.report_dir / name for name in ("report.md", "report.html")]
     assert all("uncalibrated" in file.read_text() for file in files)
-    capsys.readouterr()
-    assert main(check) == 0
+    said = cli.err(*check, code=0)
     assert not any("uncalibrated" in file.read_text() for file in files)
-    assert "the plan's reports are written again" in capsys.readouterr().err
+    assert "the plan's reports are written again" in said
 
 
 def test_labels_of_another_experiment_are_a_finding_and_change_no_value(tmp_path: Path) -> None:

@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from hpcbench.metrics import corpus_score, metric, score
 from hpcbench.metrics.base import add_up
-from hpcbench.metrics.classification import (
-    BalancedAccuracy,
-    MacroF1,
-)
+from hpcbench.metrics.classification import BalancedAccuracy, MacroF1
 
 LABELS = ["invoice", "паспорт", "tin new", "7", "смета", "act"]
 NAMES = ["balanced_accuracy", "macro_f1"]

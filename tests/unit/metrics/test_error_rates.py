@@ -58,10 +58,7 @@ def test_equals_jiwer(pairs: list[tuple[str, str]]) -> None:
     import jiwer
 
     references, predictions = [r for r, _ in pairs], [p for _, p in pairs]
-    for metric, oracle in (
-        (Cer(compat="jiwer"), jiwer.cer),
-        (Wer(compat="jiwer"), jiwer.wer),
-    ):
+    for metric, oracle in ((Cer(compat="jiwer"), jiwer.cer), (Wer(compat="jiwer"), jiwer.wer)):
         parts = [metric.score(p, [r]) for r, p in pairs]
         assert metric.aggregate(parts) == pytest.approx(oracle(references, predictions))
         each = [metric.aggregate([part]) for part in parts]

@@ -73,22 +73,11 @@ def test_the_best_reference_counts_and_nothing_read_is_worst() -> None:
 
 PIECES = (
     *(
-        "{",
-        "}",
-        "\\",
-        "$",
-        "'",
-        "\\tag",
-        "\\mathrm",
-        "\\left",
-        "^",
-        "_",
-        "\\begin{equation}",
-        "a",
-        " ",
+        "{", "}", "\\", "$", "'", "\\tag", "\\mathrm", "\\left", "^", "_", "\\begin{equation}",
+        "a", " ",
     ),
     *("\0", "\ud800"),
-)
+)  # fmt: skip
 FORMULAS = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=20).map(
     "".join
 )

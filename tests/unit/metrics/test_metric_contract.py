@@ -34,21 +34,11 @@ WIDE = st.one_of(
     st.text(st.characters(), max_size=12),  # lone surrogates among them
     st.sampled_from(
         [
-            "",
-            " ",
-            "и\u0306",
-            "１２３",
-            "שלום",
-            "مرحبا ١٢",
-            "👩‍👧",
-            "ﬁ",
-            "ß",
-            "İ",
-            "\ud800",
+            "", " ", "и\u0306", "１２３", "שלום", "مرحبا ١٢", "👩‍👧", "ﬁ", "ß", "İ", "\ud800",
             "<skipped>",
         ]
     ),
-)
+)  # fmt: skip
 OBJECTS = st.dictionaries(st.sampled_from("abc"), NARROW, max_size=3)
 READINGS = st.builds(
     Reading,
@@ -351,17 +341,9 @@ def test_there_is_no_such_metric_or_option() -> None:
 
 
 HEAVY = {
-    "apted",
-    "jiwer",
-    "lxml",
-    "numpy",
-    "polars",
-    "pydantic",
-    "rapidfuzz",
-    "sacrebleu",
-    "scipy",
+    "apted", "jiwer", "lxml", "numpy", "polars", "pydantic", "rapidfuzz", "sacrebleu", "scipy",
     "sklearn",
-}
+}  # fmt: skip
 
 
 def loaded(code: str) -> set[str]:

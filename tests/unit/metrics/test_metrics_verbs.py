@@ -14,11 +14,11 @@ import hpcbench.metrics
 from hpcbench.cli.main import main
 from hpcbench.metrics import METRICS, corpus_score, metric
 from tests.conftest import ROOT
+from tests.unit.command import Cli
 
 
-def reported(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
-    assert main(["metrics", *words, "--json"]) == code
-    return json.loads(capsys.readouterr().out)
+def reported(cli: Cli, *words: str, code: int = 0) -> Any:
+    return cli.json("metrics", *words, "--json", code=code)
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> str:
@@ -26,8 +26,8 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
     return str(path)
 
 
-def test_all_metrics_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = {row["name"]: row for row in reported(capsys, "list")}
+def test_all_metrics_are_listed_with_what_they_are(cli: Cli) -> None:
+    rows = {row["name"]: row for row in reported(cli, "list")}
     assert rows.keys() >= METRICS.keys()
     for name in METRICS:
         assert rows[name]["text"] and rows[name]["accepts"], name
@@ -36,11 +36,10 @@ def test_all_metrics_are_listed_with_what_they_are(capsys: pytest.CaptureFixture
 @pytest.mark.long
 @pytest.mark.parametrize("name", METRICS)
 def test_a_metric_is_defined_with_every_option_and_the_code_of_each_dialect(
-    capsys: pytest.CaptureFixture[str], name: str
+    cli: Cli, name: str
 ) -> None:
-    shown = reported(capsys, "show", name)
-    assert main(["metrics", "show", name]) == 0
-    text = capsys.readouterr().out
+    shown = reported(cli, "show", name)
+    text = cli("metrics", "show", name)
     assert shown["signature"] == metric(name).signature
     assert shown["signature"] in text
     for option in shown["options"]:
@@ -54,15 +53,13 @@ def test_a_metric_is_defined_with_every_option_and_the_code_of_each_dialect(
             assert part in text
 
 
-def test_a_file_is_scored_as_the_function_scores_it(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_file_is_scored_as_the_function_scores_it(cli: Cli, tmp_path: Path) -> None:
     rows = [
         {"prediction": "Масква", "references": ["Москва"], "document": "a"},
         {"prediction": "Рига", "reference": "Рига", "document": "a"},
         {"prediction": "Minsk", "references": ["Минск", "Minsk"], "document": "b"},
     ]
-    found = reported(capsys, "score", "cer", write(tmp_path / "rows.jsonl", rows))
+    found = reported(cli, "score", "cer", write(tmp_path / "rows.jsonl", rows))
     assert found["value"] == corpus_score(
         "cer", [row["prediction"] for row in rows], [["Москва"], ["Рига"], ["Минск", "Minsk"]]
     )
@@ -70,31 +67,27 @@ def test_a_file_is_scored_as_the_function_scores_it(
     assert found["low"] <= found["value"] <= found["high"]
 
 
-def test_an_option_and_a_dialect_change_value_and_signature(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_an_option_and_a_dialect_change_value_and_signature(cli: Cli, tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", [{"prediction": "xx        ", "reference": "yy"}] * 2)
-    plain = reported(capsys, "score", "anls", path)
-    official = reported(capsys, "score", "anls", path, "--option", "compat=docvqa-official")
+    plain = reported(cli, "score", "anls", path)
+    official = reported(cli, "score", "anls", path, "--option", "compat=docvqa-official")
     assert (plain["value"], official["value"]) == (0.0, 0.8)
     assert plain["signature"] != official["signature"]
 
 
-def test_a_csv_of_v01s_form_and_objects_in_text_are_read(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_csv_of_v01s_form_and_objects_in_text_are_read(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text(
         '\ufeffprediction;reference\n"{""inn"": ""77""}";"{""inn"": ""77"", ""kpp"": ""01""}"\n'
     )
-    found = reported(capsys, "score", "kie_f1_micro", str(tmp_path / "rows.csv"))
+    found = reported(cli, "score", "kie_f1_micro", str(tmp_path / "rows.csv"))
     assert found["value"] == pytest.approx(2 / 3)
 
 
 def test_a_row_the_metric_cannot_score_is_reported_and_costs_no_other(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    cli: Cli, tmp_path: Path
 ) -> None:
     rows = [{"prediction": "a", "reference": "a"}, {"prediction": "a", "reference": {"b": 1}}]
-    found = reported(capsys, "score", "exact_match", write(tmp_path / "rows.jsonl", rows))
+    found = reported(cli, "score", "exact_match", write(tmp_path / "rows.jsonl", rows))
     assert (found["value"], found["n"]) == (1.0, 1)
     assert found["faults"][0]["row"] == 2
 
@@ -112,7 +105,7 @@ def test_a_row_the_metric_cannot_score_is_reported_and_costs_no_other(
     ],
 )
 def test_what_is_wrong_is_one_line_and_exit_code_2(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], said: str
+    cli: Cli, tmp_path: Path, words: list[str], said: str
 ) -> None:
     files = {
         "FILE": write(tmp_path / "good.jsonl", [{"prediction": "a", "reference": "a"}]),
@@ -120,12 +113,11 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(
         "TORN": str(tmp_path / "torn.jsonl"),
     }
     Path(files["TORN"]).write_text('{"prediction": "a", "refer')
-    assert main(["metrics", *(files.get(word, word) for word in words)]) == 2
-    assert said in capsys.readouterr().err
+    assert said in cli.err("metrics", *(files.get(word, word) for word in words))
 
 
 def test_what_the_package_and_the_page_show_is_so(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed, tried = doctest.testmod(hpcbench.metrics)
     assert tried >= 5 and not failed

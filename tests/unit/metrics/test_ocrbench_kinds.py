@@ -710,33 +710,21 @@ def test_hostile_answers_are_read_too(kind: str, compat: str) -> None:
 @pytest.mark.parametrize(
     ("reference", "reported"),
     [
-        (
-            {"kind": "grounding", "answer": "x"},
-            "`box` of a reference must be a list of four numbers",
-        ),
-        (
-            {"kind": "position", "answer": "x", "box": [1, 2, 3, "a"]},
-            "must be a list of four numbers",
-        ),
-        (
-            {"kind": "position", "box": BOX},
-            "compares texts; a reference is of type NoneType|of type dict",
-        ),
-        (
-            {"kind": "spotting", "answer": ["a"], "box": []},
-            "`box` and `answer` must be lists of the same length",
-        ),
-        (
-            {"kind": "spotting", "answer": ["a"], "box": [[1, 2, 3]]},
-            "must be lists of the same length",
-        ),
-        (
-            {"kind": "chart", "answer": "x"},
-            "compares objects; `answer` of a reference is of type str",
-        ),
+        ({"kind": "grounding", "answer": "x"},
+         "`box` of a reference must be a list of four numbers"),
+        ({"kind": "position", "answer": "x", "box": [1, 2, 3, "a"]},
+         "must be a list of four numbers"),
+        ({"kind": "position", "box": BOX},
+         "compares texts; a reference is of type NoneType|of type dict"),
+        ({"kind": "spotting", "answer": ["a"], "box": []},
+         "`box` and `answer` must be lists of the same length"),
+        ({"kind": "spotting", "answer": ["a"], "box": [[1, 2, 3]]},
+         "must be lists of the same length"),
+        ({"kind": "chart", "answer": "x"},
+         "compares objects; `answer` of a reference is of type str"),
         ({"kind": "fields"}, "`answer` of a reference is of type NoneType"),
     ],
-)
+)  # fmt: skip
 def test_references_that_are_no_references_are_reported(
     reference: dict[str, Any], reported: str
 ) -> None:

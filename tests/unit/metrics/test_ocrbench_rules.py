@@ -167,22 +167,8 @@ def again(kind: str, answer: str, reference: str, version: int) -> float:
 
 def phrase(rng: random.Random) -> str:
     pieces = [
-        "a",
-        "B",
-        "да",
-        "Да",
-        "x^2",
-        "12",
-        ",",
-        ",",
-        "\n",
-        "\t",
-        "  ",
-        "😀",
-        "é",
-        "北京",
-        "Ａ",
-    ]
+        "a", "B", "да", "Да", "x^2", "12", ",", ",", "\n", "\t", "  ", "😀", "é", "北京", "Ａ",
+    ]  # fmt: skip
     return rng.choice([" ", " ", ""]).join(rng.choices(pieces, k=rng.randint(0, 8)))
 
 

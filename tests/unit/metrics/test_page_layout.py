@@ -174,22 +174,10 @@ PIECES = (
         "> ",
     ),
     *(
-        "![",
-        "](",
-        ")",
-        "<table>",
-        "<td>",
-        "</td>",
-        "<!--",
-        "-->",
-        "\0",
-        "\ud800",
-        "- ",
-        "---",
-        "\\",
-        "a",
+        "![", "](", ")", "<table>", "<td>", "</td>", "<!--", "-->", "\0", "\ud800", "- ", "---",
+        "\\", "a",
     ),
-)
+)  # fmt: skip
 PAGES = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=20).map("".join)
 
 

@@ -182,20 +182,11 @@ def marked_up(rng: random.Random) -> str:
     """A small page with sections, headings, spans, tags in cells, and all kinds of characters."""
     texts = (
         *(
-            "",
-            "a",
-            "ab",
-            " a ",
-            "Итого",
-            "1\u202f200",
-            "12,5",
-            "€ &amp; £",
-            "😀",
-            "a<b>b</b>",
+            "", "a", "ab", " a ", "Итого", "1\u202f200", "12,5", "€ &amp; £", "😀", "a<b>b</b>",
             "<i>x</i> y",
         ),
         *("<sup>2</sup>", "<table><tr><td>n</td></tr></table>", "a<br>b", "<!-- c -->d", "\n"),
-    )
+    )  # fmt: skip
 
     def cell() -> str:
         tag = "th" if rng.random() < 0.15 else "td"
@@ -273,19 +264,11 @@ NASTY = [
 ]
 PIECES = (
     *(
-        "<table>",
-        "</table>",
-        "<tr>",
-        "</tr>",
-        "<td>",
-        "</td>",
-        "<th>",
-        "<td colspan=2>",
-        "<tbody>",
-        "<b>",
+        "<table>", "</table>", "<tr>", "</tr>", "<td>", "</td>", "<th>", "<td colspan=2>",
+        "<tbody>", "<b>",
     ),
     *("</b>", "<br/>", "<!--", "-->", "&amp;", "&#0;", "|", "\n", "|---|", "\\", "<html><body>"),
-)
+)  # fmt: skip
 MARKUP = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=20).map("".join)
 
 

@@ -15,20 +15,9 @@ from hpcbench.metrics import anls_star as ours
 from tests.campaign import cases, examples
 
 WORDS = [
-    "",
-    "a",
-    "ab",
-    "tea",
-    "Tea",
-    "salt",
-    "12.50",
-    "12,5",
-    "Москва",
-    "масква",
-    "  x \t y",
-    "🍵 é",
+    "", "a", "ab", "tea", "Tea", "salt", "12.50", "12,5", "Москва", "масква", "  x \t y", "🍵 é",
     "12",
-]
+]  # fmt: skip
 
 
 def tree(rng: random.Random, depth: int, options: bool) -> Any:

@@ -42,9 +42,7 @@ def test_a_machine_without_any_driver_has_no_gpus() -> None:
 
 def test_gpus_are_reported_with_memory_driver_and_cuda(machine: Machine) -> None:
     fake = machine(*TWO)
-
     first, second = gpus()
-
     assert first == Gpu(
         0, "GPU-aaaa-1", "NVIDIA A100-SXM4-40GB", 40 * GIB, False, "580.65.06", "13.0"
     )
@@ -55,9 +53,7 @@ def test_gpus_are_reported_with_memory_driver_and_cuda(machine: Machine) -> None
 def test_a_gpu_cut_into_mig_instances_is_listed_as_its_instances(machine: Machine) -> None:
     instances = [FakeGpu(f"MIG-{letter}", total=10 * GIB) for letter in "xyz"]
     machine(FakeGpu("GPU-a", mig=instances), FakeGpu("GPU-b"))
-
     found = gpus()
-
     assert [(gpu.index, gpu.uuid, gpu.mig) for gpu in found] == [
         (0, "MIG-x", True), (0, "MIG-y", True), (0, "MIG-z", True), (1, "GPU-b", False),
     ]  # fmt: skip
@@ -70,7 +66,6 @@ def test_without_the_library_nvidia_smi_is_asked(
     row = "{}, GPU-{}, NVIDIA A100-SXM4-40GB, 40960, 580.65.06\n"
     smi = program(tmp_path, "nvidia-smi", row.format(0, "a") + row.format(1, "b"))
     monkeypatch.setattr("hpcbench.monitor.devices._SMI", smi)
-
     assert gpus()[1] == Gpu(1, "GPU-b", "NVIDIA A100-SXM4-40GB", 40 * GIB, driver="580.65.06")
 
 
@@ -80,7 +75,6 @@ def test_a_driver_that_does_not_work_is_no_gpu(
     machine().driver_error = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
     words = "Failed to initialize NVML: Driver/library version mismatch"
     monkeypatch.setattr("hpcbench.monitor.devices._SMI", program(tmp_path, "smi", words, code=18))
-
     assert gpus() == []
 
 
@@ -94,7 +88,6 @@ def test_amds_cards_are_reported_by_rocm_smi(
     }
     rocm = program(tmp_path, "rocm-smi", json.dumps(cards))
     monkeypatch.setattr("hpcbench.monitor.devices._ROCM", rocm)
-
     assert [(gpu.index, gpu.name, gpu.memory_bytes) for gpu in gpus()] == [
         (0, "AMD Instinct MI250X", 68702699520), (1, "AMD Instinct MI250X", 68702699520),
     ]  # fmt: skip

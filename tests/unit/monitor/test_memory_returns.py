@@ -77,21 +77,17 @@ def test_memory_that_is_back_is_reported_at_once(
     assert waited(watching)[0][1]["left"] == 0
 
 
-def test_memory_is_waited_for(monitor: Callable[[], Monitor], machine: Machine) -> None:
+async def test_memory_is_waited_for(monitor: Callable[[], Monitor], machine: Machine) -> None:
     first, second = FakeGpu("GPU-0"), FakeGpu("GPU-1", used=30 * GIB)
     machine(first, second)
     watching = monitor()
     second.used = 40 * GIB
-
-    async def journey() -> None:
-        waiting = asyncio.ensure_future(wait_for_memory(watching, reported))  # type: ignore[arg-type]
-        await asyncio.sleep(0.4)
-        assert not waiting.done()
-        second.used = 30 * GIB
-        await asyncio.wait_for(waiting, 60)
-
     reported = Reported()
-    asyncio.run(journey())
+    waiting = asyncio.ensure_future(wait_for_memory(watching, reported))  # type: ignore[arg-type]
+    await asyncio.sleep(0.4)
+    assert not waiting.done()
+    second.used = 30 * GIB
+    await asyncio.wait_for(waiting, 60)
     [(kind, said)] = reported.events
     assert kind == "memory_returned"
     assert said["seconds"] > 0.3
@@ -149,7 +145,7 @@ def test_of_a_gpu_that_cannot_be_read_any_more_nothing_is_said(
 
 
 @pytest.mark.long
-def test_the_next_model_is_loaded_once_memory_was_seen_to_return(
+async def test_the_next_model_is_loaded_once_memory_was_seen_to_return(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "plugins").mkdir()
@@ -174,13 +170,9 @@ def test_the_next_model_is_loaded_once_memory_was_seen_to_return(
     model = here.resolved.run_tasks[0].model.model_copy(
         update={"engine": "scripted", "source": "", "engine_options": {"pids": str(pids)}}
     )
-
-    async def journey() -> None:
-        async with EngineProcess(here, group, Owner.here(), unloaded) as wrapper:
-            for _ in range(2):
-                loaded = await wrapper.load(model, lambda line: None)
-                assert loaded.pid is not None
-                engines.append(loaded.pid)
-        assert seen == [1, 2]
-
-    asyncio.run(asyncio.wait_for(journey(), 60))
+    async with EngineProcess(here, group, Owner.here(), unloaded) as wrapper:
+        for _ in range(2):
+            loaded = await wrapper.load(model, lambda line: None)
+            assert loaded.pid is not None
+            engines.append(loaded.pid)
+    assert seen == [1, 2]

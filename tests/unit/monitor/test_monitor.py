@@ -65,8 +65,11 @@ class Watched:
         return self.monitor.stop()
 
 
+Watch = Callable[..., Watched]
+
+
 @pytest.fixture
-def watch() -> Iterator[Callable[..., Watched]]:
+def watch() -> Iterator[Watch]:
     """Starts monitors and ends them."""
     started: list[Watched] = []
 
@@ -87,19 +90,17 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_without_gpu_engine_and_folders_it_tells_of_the_host(watch: Callable[..., Watched]) -> None:
+def test_without_gpu_engine_and_folders_it_tells_of_the_host(watch: Watch) -> None:
     seen = watch()
     seen.look()
-
     whole = seen.stop().whole
-
     assert whole.gpus == () and whole.host_held_peak_bytes > 5 * MIB
     assert whole.processes >= 1 and whole.readings >= 3
     assert seen.alarms == [] and seen.stop().notes == ()
 
 
 def test_each_phase_has_peaks_of_its_own_and_goes_on_under_its_name(
-    watch: Callable[..., Watched], machine: Machine, child: subprocess.Popen[bytes]
+    watch: Watch, machine: Machine, child: subprocess.Popen[bytes]
 ) -> None:
     gpu = FakeGpu("GPU-a", used=GIB)
     machine(gpu)
@@ -112,9 +113,7 @@ def test_each_phase_has_peaks_of_its_own_and_goes_on_under_its_name(
     seen.look()
     seen.mark("load")
     seen.look()
-
     summary = seen.stop()
-
     peaks = {phase.name: phase.gpus[0].peak_bytes for phase in summary.phases}
     assert peaks["load"] == 12 * GIB, "of our processes alone, at one time"
     assert peaks["run"] == 4 * GIB
@@ -125,22 +124,18 @@ def test_each_phase_has_peaks_of_its_own_and_goes_on_under_its_name(
 
 
 def test_where_the_driver_hides_processes_all_above_the_beginning_counts_and_is_marked(
-    watch: Callable[..., Watched], machine: Machine
+    watch: Watch, machine: Machine
 ) -> None:
     gpu = FakeGpu("GPU-a", used=GIB, processes={4_000_000: GIB})
     machine(gpu)
     seen = watch()
     gpu.used = 31 * GIB
     seen.look()
-
     figures = memory_figures(seen.stop().whole)
-
     assert (figures.gpu_peak, figures.gpu_peak_source) == (30 * GIB, "device")
 
 
-def test_a_process_that_draws_and_computes_is_counted_once(
-    watch: Callable[..., Watched], machine: Machine
-) -> None:
+def test_a_process_that_draws_and_computes_is_counted_once(watch: Watch, machine: Machine) -> None:
     own = {os.getpid(): 3 * GIB}
     machine(FakeGpu("GPU-a", used=4 * GIB, processes=dict(own), drawing=own))
     seen = watch()
@@ -149,7 +144,7 @@ def test_a_process_that_draws_and_computes_is_counted_once(
 
 
 def test_only_the_gpus_of_this_job_are_read(
-    watch: Callable[..., Watched], machine: Machine, monkeypatch: pytest.MonkeyPatch
+    watch: Watch, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(FakeGpu("GPU-a", used=1), FakeGpu("GPU-b", used=1))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
@@ -157,7 +152,7 @@ def test_only_the_gpus_of_this_job_are_read(
 
 
 def test_a_gpu_that_is_lost_is_reported_once_and_monitoring_goes_on(
-    watch: Callable[..., Watched], machine: Machine
+    watch: Watch, machine: Machine
 ) -> None:
     bad, good = FakeGpu("GPU-a", used=GIB), FakeGpu("GPU-b", used=GIB)
     machine(bad, good)
@@ -166,9 +161,7 @@ def test_a_gpu_that_is_lost_is_reported_once_and_monitoring_goes_on(
     seen.look()
     good.used = 3 * GIB
     seen.look()
-
     summary = seen.stop()
-
     reported = "GPU 0 (NVIDIA A100-SXM4-40GB) can no longer be read: GPU is lost"
     assert [(alarm.kind, alarm.message) for alarm in seen.alarms] == [("gpu_unreadable", reported)]
     assert summary.notes == (reported,)
@@ -177,7 +170,7 @@ def test_a_gpu_that_is_lost_is_reported_once_and_monitoring_goes_on(
 
 @pytest.mark.parametrize("new_names", [True, False])
 def test_slowed_down_gpus_are_reported_once_with_the_reason(
-    watch: Callable[..., Watched], machine: Machine, new_names: bool
+    watch: Watch, machine: Machine, new_names: bool
 ) -> None:
     gpu = FakeGpu("GPU-a", used=1, celsius=91, throttles=0x1)
     machine(gpu, new_names=new_names)
@@ -186,7 +179,6 @@ def test_slowed_down_gpus_are_reported_once_with_the_reason(
     assert seen.alarms == [], "to idle is not to be slowed down"
     gpu.throttles = 0x40 | 0x4
     seen.look(4)
-
     (alarm,) = seen.alarms
     assert alarm.message == (
         "GPU 0 (NVIDIA A100-SXM4-40GB) is throttled: power cap, thermal (hardware); temperature 91 °C"
@@ -194,9 +186,7 @@ def test_slowed_down_gpus_are_reported_once_with_the_reason(
     assert seen.stop().whole.gpus[0].throttles == ("power cap", "thermal (hardware)")
 
 
-def test_each_gpu_that_is_slowed_down_is_reported(
-    watch: Callable[..., Watched], machine: Machine
-) -> None:
+def test_each_gpu_that_is_slowed_down_is_reported(watch: Watch, machine: Machine) -> None:
     first, second = FakeGpu("GPU-a", throttles=0x4), FakeGpu("GPU-b")
     machine(first, second)
     seen = watch()
@@ -214,7 +204,7 @@ def test_each_gpu_that_is_slowed_down_is_reported(
 
 @pytest.mark.parametrize("counter", [True, False])
 def test_energy_is_the_gpus_own_count_or_power_over_time(
-    watch: Callable[..., Watched], machine: Machine, counter: bool
+    watch: Watch, machine: Machine, counter: bool
 ) -> None:
     gpu = FakeGpu("GPU-a", used=1, milliwatts=360_000, millijoules=5_000_000 if counter else None)
     machine(gpu)
@@ -222,15 +212,13 @@ def test_energy_is_the_gpus_own_count_or_power_over_time(
     if counter:
         gpu.millijoules = 5_000_000 + 7_200_000
     seen.look(10)
-
     whole = seen.stop().whole
-
     spent = 7200 if counter else 360 * whole.seconds
     assert whole.gpus[0].watt_hours == pytest.approx(spent / 3600)
 
 
 def test_what_a_gpu_does_not_support_is_unknown_and_not_nought(
-    watch: Callable[..., Watched], machine: Machine
+    watch: Watch, machine: Machine
 ) -> None:
     nothing = {
         "utilisation": None,
@@ -242,15 +230,13 @@ def test_what_a_gpu_does_not_support_is_unknown_and_not_nought(
     machine(FakeGpu("MIG-a", used=GIB, processes={os.getpid(): None}, **nothing))  # type: ignore[arg-type]
     seen = watch()
     seen.look()
-
     (use,) = seen.stop().whole.gpus
-
     assert {use.utilisation, use.celsius, use.sm_mhz, use.watts, use.watt_hours} == {None}
     assert (use.source, use.throttles) == ("device", ())
 
 
 def test_means_are_of_the_time_with_requests_under_way(
-    watch: Callable[..., Watched], machine: Machine, monkeypatch: pytest.MonkeyPatch
+    watch: Watch, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hpcbench.monitor.sampler.ENGINE_SECONDS", 0.0)
     gpu = FakeGpu("GPU-a", used=1, utilisation=90, milliwatts=300_000)
@@ -264,16 +250,14 @@ def test_means_are_of_the_time_with_requests_under_way(
     seen.look(3)
     running, gpu.utilisation, gpu.milliwatts = 0, 3, 60_000
     seen.look(10)
-
     phase = next(one for one in seen.stop().phases if one.name == "run")
-
     assert phase.gpus[0].utilisation is not None and phase.gpus[0].utilisation > 45
     assert 0 < phase.busy_seconds < phase.seconds
     assert (phase.engine.running, phase.engine.kv_usage) == (1, 0.5)
 
 
 def test_an_engine_that_does_not_answer_is_asked_less_and_less(
-    watch: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hpcbench.monitor.sampler.ENGINE_SECONDS", 0.02)
     asked: list[float] = []
@@ -285,14 +269,13 @@ def test_an_engine_that_does_not_answer_is_asked_less_and_less(
     seen = watch()
     seen.monitor.ask_engine(dead)
     wait_for(lambda: len(asked) >= 4)
-
     gaps = [later - earlier for earlier, later in zip(asked, asked[1:], strict=False)]
     assert gaps[-1] > gaps[0]
     assert seen.alarms == [] and seen.stop().whole.engine.running is None
 
 
 def test_whatever_goes_wrong_in_a_reading_is_noted_and_ends_nothing(
-    watch: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, went_wrong = watch(), threading.Event()
 
@@ -304,12 +287,11 @@ def test_whatever_goes_wrong_in_a_reading_is_noted_and_ends_nothing(
     assert went_wrong.wait(20)
     monkeypatch.undo()
     seen.look()
-
     assert any("ZeroDivisionError" in note for note in seen.stop().notes)
 
 
 def test_readings_are_lines_of_a_file_and_thinned_out_as_they_become_many(
-    watch: Callable[..., Watched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine
+    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine
 ) -> None:
     monkeypatch.setattr("hpcbench.monitor.sampler.LINES", 5)
     machine(FakeGpu("GPU-a", used=GIB))
@@ -318,9 +300,7 @@ def test_readings_are_lines_of_a_file_and_thinned_out_as_they_become_many(
     seen.mark("run")
     seen.look(40)
     whole = seen.stop().whole
-
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-
     assert 10 <= len(lines) <= 20 < whole.readings
     assert lines[-1]["phase"] == "run" and lines[-1]["gpus"][0]["used"] == GIB
     assert {"time", "at", "held", "cpu", "processes", "disk"} <= lines[0].keys()
@@ -331,7 +311,7 @@ def test_readings_are_lines_of_a_file_and_thinned_out_as_they_become_many(
 
 
 def test_a_file_that_cannot_be_written_is_noted_and_ends_nothing(
-    watch: Callable[..., Watched], tmp_path: Path
+    watch: Watch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     seen = watch(file=tmp_path / "file" / "monitor.jsonl")
@@ -358,7 +338,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.long
 def test_a_disk_that_is_nearly_full_is_reported_once_a_minute(
-    watch: Callable[..., Watched], small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watch: Watch, small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hpcbench.monitor.sampler.DISK_SECONDS", 0.0)
     seen = watch(folders={"scratch": small_disk, "experiment": tmp_path})
@@ -366,7 +346,6 @@ def test_a_disk_that_is_nearly_full_is_reported_once_a_minute(
     assert seen.alarms == []
     (small_disk / "file").write_bytes(bytes(8 * MIB - 100_000))
     seen.look(5)
-
     (alarm,) = seen.alarms
     assert alarm.kind == "disk_nearly_full"
     assert alarm.message.endswith(f"on the disk of scratch ({small_disk})")
@@ -377,9 +356,7 @@ def test_a_disk_that_is_nearly_full_is_reported_once_a_minute(
 
 
 @pytest.mark.long
-def test_an_engine_that_ended_and_is_a_zombie_raises_an_alarm(
-    watch: Callable[..., Watched],
-) -> None:
+def test_an_engine_that_ended_and_is_a_zombie_raises_an_alarm(watch: Watch) -> None:
     process = subprocess.Popen(["sleep", "60"])
     seen = watch()
     seen.monitor.watch_engine(process.pid)
@@ -387,7 +364,6 @@ def test_an_engine_that_ended_and_is_a_zombie_raises_an_alarm(
     assert seen.alarms == []
     process.kill()  # and the monitor does not wait for it
     wait_for(lambda: seen.alarms)
-
     (alarm,) = seen.alarms
     assert alarm == Alarm(
         "engine_gone",
@@ -398,9 +374,7 @@ def test_an_engine_that_ended_and_is_a_zombie_raises_an_alarm(
     assert seen.stop().whole.zombies == 1
 
 
-def test_an_engine_that_is_gone_raises_an_alarm_unless_it_was_to_go(
-    watch: Callable[..., Watched],
-) -> None:
+def test_an_engine_that_is_gone_raises_an_alarm_unless_it_was_to_go(watch: Watch) -> None:
     first, second = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
     seen = watch()
     seen.monitor.watch_engine(first.pid)
@@ -417,9 +391,7 @@ def test_an_engine_that_is_gone_raises_an_alarm_unless_it_was_to_go(
     assert [alarm.message.rsplit(") ", 1)[1] for alarm in seen.alarms] == ["is gone"]
 
 
-def test_an_engine_in_a_pid_namespace_is_known_by_its_own_number(
-    watch: Callable[..., Watched],
-) -> None:
+def test_an_engine_in_a_pid_namespace_is_known_by_its_own_number(watch: Watch) -> None:
     process = subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "sleep", "60"])
     try:
         found = f"/proc/{process.pid}/task/{process.pid}/children"
@@ -438,7 +410,7 @@ def test_an_engine_in_a_pid_namespace_is_known_by_its_own_number(
         process.wait()
 
 
-def test_a_number_of_no_process_of_ours_is_noted(watch: Callable[..., Watched]) -> None:
+def test_a_number_of_no_process_of_ours_is_noted(watch: Watch) -> None:
     seen = watch()
     seen.monitor.watch_engine(4_000_000)
     seen.look(3)
@@ -449,7 +421,7 @@ def test_a_number_of_no_process_of_ours_is_noted(watch: Callable[..., Watched]) 
 
 
 def test_a_job_near_its_memory_limit_raises_an_alarm_but_not_for_files_that_are_cached(
-    watch: Callable[..., Watched], group: Group
+    watch: Watch, group: Group
 ) -> None:
     group.limit(512 * MIB)
     code = """
@@ -487,7 +459,7 @@ with tempfile.TemporaryFile(dir='/var/tmp') as file:
 
 @pytest.mark.long
 def test_a_process_killed_for_want_of_memory_is_reported_with_its_name(
-    watch: Callable[..., Watched], group: Group
+    watch: Watch, group: Group
 ) -> None:
     group.limit(64 * MIB)
     eat = "import time; time.sleep(0.5); hoard = [time.sleep(0.01) or bytearray(1 << 20) for _ in range(200)]"
@@ -500,15 +472,12 @@ def test_a_process_killed_for_want_of_memory_is_reported_with_its_name(
     finally:
         process.kill()
         process.wait()
-
     (alarm,) = [alarm for alarm in seen.alarms if alarm.kind == "out_of_memory"]
     assert alarm.message.startswith("the kernel killed python")
     assert alarm.message.endswith("out of memory (limit: 0.0625 GiB)")
 
 
-def test_marking_and_asking_return_at_once_while_a_reading_hangs(
-    watch: Callable[..., Watched],
-) -> None:
+def test_marking_and_asking_return_at_once_while_a_reading_hangs(watch: Watch) -> None:
     hang, hanging = threading.Event(), threading.Event()
 
     def slow() -> str:

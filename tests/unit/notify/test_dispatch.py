@@ -22,12 +22,15 @@ from hpcbench.notify.dispatch import catch_up, tell, tell_verdict
 from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.testing import TABLES, VERDICT
 from tests.help_examples import example
+from tests.unit.command import Cli
 from tests.unit.dying import Dying
 from tests.unit.small import experiment, record
 
+Posted = tuple[str, list[dict[str, Any]]]
+
 
 @pytest.fixture
-def posted() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def posted() -> Iterator[Posted]:
     """A real HTTP server on loopback and what it was sent."""
     found: list[dict[str, Any]] = []
 
@@ -64,7 +67,7 @@ def reported(folder: Path, state: str = "done", **plan: Any) -> list[str]:
 
 @pytest.mark.long
 def test_a_webhook_gets_the_event_or_the_text(
-    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, posted: Posted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, found = posted
     monkeypatch.setenv("HOOK", url)
@@ -102,7 +105,7 @@ def test_a_tracker_appends_a_line_a_metric(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_what_fails_is_reported_without_secrets_and_the_rest_goes_on(
-    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, posted: Posted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, found = posted
     monkeypatch.setattr(dispatch, "PAUSES", ())
@@ -146,9 +149,7 @@ def at(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 
 @pytest.mark.long
-def test_each_gets_one_report_however_often_it_is_called(
-    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
-) -> None:
+def test_each_gets_one_report_however_often_it_is_called(tmp_path: Path, posted: Posted) -> None:
     url, found = posted
     here = ended(tmp_path, notifications=[hook(url), hook(f"{url}/b")])
     assert tell(here, "done", TABLES) == tell(here, "done", TABLES) == catch_up(here) == []
@@ -159,7 +160,7 @@ def test_each_gets_one_report_however_often_it_is_called(
 
 @pytest.mark.long
 def test_another_end_is_reported_again_and_one_that_no_user_wants_is_not(
-    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
+    tmp_path: Path, posted: Posted
 ) -> None:
     url, found = posted
     here = ended(tmp_path, "incomplete", notifications=[hook(url, when=["incomplete"])])
@@ -178,7 +179,7 @@ def test_another_end_is_reported_again_and_one_that_no_user_wants_is_not(
 @pytest.mark.long
 def test_what_a_node_could_not_send_the_login_node_sends(
     tmp_path: Path,
-    posted: tuple[str, list[dict[str, Any]]],
+    posted: Posted,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -203,7 +204,7 @@ def test_what_a_node_could_not_send_the_login_node_sends(
 
 @pytest.mark.long
 def test_a_process_killed_before_its_report_leaves_it_to_the_next_look(
-    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
+    tmp_path: Path, posted: Posted
 ) -> None:
     url, found = posted
     here = ended(tmp_path, notifications=[hook(url)])
@@ -213,7 +214,7 @@ def test_a_process_killed_before_its_report_leaves_it_to_the_next_look(
 
 
 def test_ends_of_long_ago_and_of_older_versions_are_no_news(
-    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, posted: Posted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, found = posted
     here = ended(tmp_path, notifications=[hook(url)])
@@ -227,10 +228,7 @@ def test_ends_of_long_ago_and_of_older_versions_are_no_news(
 
 @pytest.mark.long
 def test_it_is_given_up_in_the_end_and_asked_for_it_is_tried_again(
-    tmp_path: Path,
-    posted: tuple[str, list[dict[str, Any]]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, posted: Posted, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     url, found = posted
     monkeypatch.setattr(dispatch, "PAUSES", ())
@@ -248,15 +246,14 @@ def test_it_is_given_up_in_the_end_and_asked_for_it_is_tried_again(
             catch_up(here)
     assert len(lines) == outbox.MOST
     monkeypatch.undo()
-    assert main(["notify", str(here.path)]) == 3
-    reported = capsys.readouterr()
+    reported = cli.both("notify", here.path, code=3)
     assert "FAILED  notifications.0 webhook  done, 9 tries: Busy: HTTP 500" in reported.out
     assert "1 of 1 notifications were not sent" in reported.err
 
 
 @pytest.mark.long
 def test_a_secret_that_is_not_here_costs_no_try(
-    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, posted: Posted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, found = posted
     here = ended(tmp_path, notifications=[hook("${env:HOOK_OF_TEST}")])
@@ -306,7 +303,7 @@ def test_a_notifier_that_exits_or_prints_is_a_failure_or_none(
 
 
 def test_a_look_by_a_user_who_may_not_write_reports_nothing(
-    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, posted: Posted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, found = posted
     here = ended(tmp_path, notifications=[hook(url)])
@@ -320,7 +317,7 @@ def test_a_look_by_a_user_who_may_not_write_reports_nothing(
 
 
 @pytest.mark.long
-def test_of_two_at_once_one_tells(tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]) -> None:
+def test_of_two_at_once_one_tells(tmp_path: Path, posted: Posted) -> None:
     url, found = posted
     here = ended(tmp_path, notifications=[hook(url)])
     threads = [threading.Thread(target=tell, args=(here, "done", TABLES)) for _ in range(4)]
@@ -332,9 +329,7 @@ def test_of_two_at_once_one_tells(tmp_path: Path, posted: tuple[str, list[dict[s
 
 
 @pytest.mark.long
-def test_the_lock_of_a_process_that_is_gone_is_no_obstacle(
-    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
-) -> None:
+def test_the_lock_of_a_process_that_is_gone_is_no_obstacle(tmp_path: Path, posted: Posted) -> None:
     import socket
 
     url, found = posted
@@ -388,9 +383,7 @@ def _silent(lock: Path) -> Any:
 
 
 @pytest.mark.long
-def test_a_verdict_is_reported_once_unless_it_is_go(
-    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
-) -> None:
+def test_a_verdict_is_reported_once_unless_it_is_go(tmp_path: Path, posted: Posted) -> None:
     url, found = posted
     here = ended(tmp_path, notifications=[hook(url, when=["regression"]), hook(url, when=["done"])])
     assert tell_verdict(here, {**VERDICT, "verdict": "GO"}) == []
@@ -413,16 +406,12 @@ def test_a_verdict_that_cannot_be_written_down_harms_no_other(tmp_path: Path) ->
 
 @pytest.mark.long
 def test_a_test_goes_to_all_of_a_plan_and_says_what_happened(
-    tmp_path: Path,
-    posted: tuple[str, list[dict[str, Any]]],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, posted: Posted, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, found = posted
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
     here = ended(tmp_path, notifications=[hook(url, when=["regression"]), hook(f"{url}/broken")])
-    assert main([*example("notify PLAN --test", {"PLAN": here.path}), "--json"]) == 3
-    shown = json.loads(capsys.readouterr().out)
+    shown = cli.json(*example("notify PLAN --test", {"PLAN": here.path}), "--json", code=3)
     assert [(one["plugin"], one["state"], one["what"]) for one in shown] == [
         ("webhook", "told", "test"), ("webhook", "failed", "test"),
     ]  # fmt: skip
@@ -430,21 +419,17 @@ def test_a_test_goes_to_all_of_a_plan_and_says_what_happened(
     assert not here.told_file.exists()
 
 
-def test_what_makes_no_sense_is_said_in_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_makes_no_sense_is_said_in_a_line(tmp_path: Path, cli: Cli) -> None:
     here = ended(tmp_path)
-    assert main(["notify", str(here.path)]) == 2
-    assert "has no notifications" in capsys.readouterr().err
+    assert "has no notifications" in cli.err("notify", here.path)
     plan = tmp_path / "plan.yaml"
     plan.write_text("name: x\n")
-    assert main(["notify", str(plan)]) == 2
-    assert "--test sends test notifications" in capsys.readouterr().err
+    assert "--test sends test notifications" in cli.err("notify", plan)
 
 
 @pytest.mark.long
 def test_the_file_holds_no_secret_and_survives_lines_of_later_versions(
-    tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, posted: Posted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, found = posted
     monkeypatch.setenv("HOOK_OF_TEST", f"{url}/very-secret-token")

@@ -10,14 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.notify.messages import (
-    check_line,
-    described,
-    mattermost,
-    page,
-    slack,
-    teams,
-)
+from hpcbench.notify.messages import check_line, described, mattermost, page, slack, teams
 from hpcbench.testing import EVENT, VERDICT
 
 REGRESSION = {**EVENT, "state": "regression", "verdict": VERDICT, "summary": "NO-GO against main"}
@@ -186,18 +179,6 @@ class Tags(HTMLParser):
 def test_the_page_of_a_mail_holds_no_markup_of_an_event(text: str) -> None:
     event = {**REGRESSION, "summary": f"<script>{text}", "plan": f"<img src=x onerror=y>{text}"}
     known = {
-        "html",
-        "head",
-        "meta",
-        "title",
-        "body",
-        "h1",
-        "p",
-        "ul",
-        "li",
-        "table",
-        "tr",
-        "td",
-        "a",
-    }
+        "html", "head", "meta", "title", "body", "h1", "p", "ul", "li", "table", "tr", "td", "a",
+    }  # fmt: skip
     assert Tags(page(described(event, 'https://x/"><script>{experiment}'))).found <= known

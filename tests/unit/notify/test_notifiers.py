@@ -18,13 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from hpcbench.notify import (
-    Busy,
-    Refused,
-    command,
-    mail,
-    webhook,
-)
+from hpcbench.notify import Busy, Refused, command, mail, webhook
 from hpcbench.notify.command import CommandNotifier
 from hpcbench.notify.deliver import deliver
 from hpcbench.notify.mail import EmailNotifier, address, on_this_machine
@@ -224,9 +218,7 @@ def test_a_mail_has_text_and_html_and_says_who_it_is() -> None:
     assert "<b>no" not in page.get_content()
 
 
-def test_starttls_with_a_password_that_no_error_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_starttls_with_a_password_that_no_error_shows(tmp_path: Path) -> None:
     pem = certificate(tmp_path)
     secrets = tmp_path / "password"
     secrets.write_text("right-and-secret\n")

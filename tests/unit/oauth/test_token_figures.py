@@ -118,9 +118,7 @@ def test_the_limits_of_a_gateway_are_one_warning_however_each_worker_words_them(
     ):
         message = f"the gateway of {model} limits the rate (3 requests refused, 2 s waited): {held}"
         worker.take({"event": "limited", "model": model, "message": message, "time": time})
-
     first, second = grouped(complaints(worker, "slurm"))
-
     assert (first.models, first.count) == (("a",), 2)
     assert first.cause.endswith("waited for what remains"), "the last words count"
     assert (second.models, second.count) == (("b",), 1)

@@ -252,14 +252,8 @@ def test_a_server_that_repeats_a_secret_in_another_form_gets_it_masked(status: i
 
 
 FIELDS = (
-    "access_token",
-    "token_type",
-    "expires_in",
-    "scope",
-    "error",
-    "refresh_token",
-    "expires_at",
-)
+    "access_token", "token_type", "expires_in", "scope", "error", "refresh_token", "expires_at",
+)  # fmt: skip
 plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 objects = st.dictionaries(st.sampled_from(FIELDS), st.recursive(plain, st.lists, max_leaves=3))
 

@@ -70,14 +70,10 @@ def age(folder: Path, **change: Any) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("grant", ["client_credentials", "password", "refresh_token"])
-def test_a_hundred_workers_that_start_at_once_ask_once(tmp_path: Path, grant: str) -> None:
+async def test_a_hundred_workers_that_start_at_once_ask_once(tmp_path: Path, grant: str) -> None:
     fake = FakeServer()
-
-    async def journey() -> list[Granted]:
-        workers = [first(tmp_path, fake, grant) for _ in range(100)]
-        return await asyncio.gather(*(one.obtain(None, full=False) for one in workers))
-
-    found = asyncio.run(journey())
+    workers = [first(tmp_path, fake, grant) for _ in range(100)]
+    found = await asyncio.gather(*(one.obtain(None, full=False) for one in workers))
     assert {one.token.access for one in found} == {"a1"}
     assert len(fake.asked) == 1
     assert sum(one.kind == "cache" for one in found) == 99

@@ -44,11 +44,7 @@ def test_its_parts_keep_their_places_as_fractions() -> None:
     title, text, first, second, table = layout(PAGE).regions
     assert (title.label, title.boxes) == ("title", ((10 / 999, 20 / 999, 1.0, 40 / 999),))
     assert len(text.boxes) == 2
-    assert [one.image for one in (first, second, table)] == [
-        "images/0.jpg",
-        "images/1.jpg",
-        None,
-    ]
+    assert [one.image for one in (first, second, table)] == ["images/0.jpg", "images/1.jpg", None]
     assert first.boxes == ((0.0, 0.0, 333 / 999, 666 / 999),)
 
 

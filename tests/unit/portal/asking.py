@@ -31,17 +31,9 @@ from tests.unit.small import (
 )
 
 KEPT = (
-    "sample",
-    "document",
-    "outcome",
-    "reason",
-    "mistake",
-    "invalid",
-    "answer",
-    "prediction",
-    "references",
-    "error",
-)
+    "sample", "document", "outcome", "reason", "mistake", "invalid", "answer", "prediction",
+    "references", "error",
+)  # fmt: skip
 
 
 class NoIndex:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from hpcbench.portal.index import Index, open_index
 from tests.unit.portal import postgres
 
 
@@ -21,6 +23,14 @@ def postgresql() -> Iterator[str]:
 def database(request: pytest.FixtureRequest) -> str | None:
     """Argument that opens an index: once nothing, which is SQLite, and once the address of a PostgreSQL."""
     return None if request.param == "sqlite" else str(request.getfixturevalue("postgresql"))
+
+
+@pytest.fixture
+def index(database: str | None, tmp_path: Path) -> Iterator[Index]:
+    """An empty index."""
+    found = open_index(database, tmp_path)
+    yield found
+    found.close()
 
 
 @pytest.fixture(autouse=True)

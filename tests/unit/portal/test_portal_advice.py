@@ -98,15 +98,11 @@ def test_too_much_memory_is_said_with_what_would_do() -> None:
     ("took", "said"),
     [
         ({"memory_asked_gb": 16, "memory_peak_gb": 15.5}, "request more"),
-        (
-            {"gpus": 1, "card_gb": 80, "needed_gb": 38, "concurrency": 8},
-            "a higher concurrency fits",
-        ),
+        ({"gpus": 1, "card_gb": 80, "needed_gb": 38, "concurrency": 8},
+         "a higher concurrency fits"),
         ({"gpus": 1, "card_gb": 80, "needed_gb": 20}, "a GPU with half the memory is enough"),
-        (
-            {"gpus": 2, "gpu_use": 21.0, "concurrency": 4},
-            "at a concurrency of 4: use a higher concurrency",
-        ),
+        ({"gpus": 2, "gpu_use": 21.0, "concurrency": 4},
+         "at a concurrency of 4: use a higher concurrency"),
         ({"gpus": 2, "gpu_use": 21.0, "client_bound": True}, "the client was too slow"),
         ({"time_limit": 43200.0, "longest": 2400.0}, "jobs with a shorter time limit start sooner"),
         ({"time_limit": 7200.0, "longest": 7000.0}, "of its time limit"),
@@ -117,7 +113,7 @@ def test_too_much_memory_is_said_with_what_would_do() -> None:
         ({"held": 1000.0, "loading": 600.0, "workers": 8}, "8 loads of the model"),
         ({"requests": 100, "tries": 140}, "40 requests were repeated"),
     ],
-)
+)  # fmt: skip
 def test_each_rule_says_what_it_saw(took: dict[str, Any], said: str) -> None:
     (text,) = texts(**took)
     assert said in text

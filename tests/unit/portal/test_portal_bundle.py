@@ -19,13 +19,7 @@ from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.index import open_index
 from hpcbench.portal.packs import Kind, Packs
-from hpcbench.portal.static_export import (
-    KEPT,
-    Wanted,
-    name_of,
-    quoted,
-    write,
-)
+from hpcbench.portal.static_export import KEPT, Wanted, name_of, quoted, write
 from tests.unit.portal.unguarded import unguarded
 from tests.unit.reporting.many import answered, right
 
@@ -90,21 +84,15 @@ def read(out: Path, *path: str, **query: str) -> Any:
     ("path", "query", "name"),
     [
         ("experiments/E/run-tasks", {}, "experiments/E/run-tasks"),
-        (
-            "experiments/E/run-tasks",
-            {"after": "2", "limit": "50"},
-            "experiments/E/run-tasks?after=2",
-        ),
-        (
-            "experiments/E/figures/tokens",
-            {"theme": "dark", "after": "2"},
-            "experiments/E/figures/tokens?after=2&theme=dark",
-        ),
+        ("experiments/E/run-tasks", {"after": "2", "limit": "50"},
+         "experiments/E/run-tasks?after=2"),
+        ("experiments/E/figures/tokens", {"theme": "dark", "after": "2"},
+         "experiments/E/figures/tokens?after=2&theme=dark"),
         ("e/E/samples", {"wrong": "false"}, "e/E/samples"),
         ("e/s/7/images/0", {"size": "thumb"}, "e/s/7/images/0?size=thumb"),
         ("a b/ü/.x", {}, "a b/ü/.x"),
     ],
-)
+)  # fmt: skip
 def test_a_request_has_its_answer(path: str, query: dict[str, str], name: str) -> None:
     assert name_of(path.split("/"), query) == name
 

@@ -168,15 +168,9 @@ def test_node_lists_are_written_out() -> None:
 
 def test_states_that_keep_jobs_away() -> None:
     states = (
-        "IDLE",
-        "MIXED+CLOUD",
-        "ALLOCATED",
-        "DOWN*",
-        "IDLE*",
-        "IDLE+DRAIN",
-        "IDLE+MAINTENANCE",
+        "IDLE", "MIXED+CLOUD", "ALLOCATED", "DOWN*", "IDLE*", "IDLE+DRAIN", "IDLE+MAINTENANCE",
         "IDLE+POWERED_DOWN",
-    )
+    )  # fmt: skip
     text = "".join(f"NodeName=n State={state} CPUTot=1\n" for state in states)
     assert [node.up for node in parse_nodes(text)] == [
         True, True, True, False, False, False, False, False

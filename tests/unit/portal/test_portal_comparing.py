@@ -17,12 +17,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.portal import comparison
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.lru import Kept
-from hpcbench.portal.slow_work import (
-    NotYet,
-    Progress,
-    Slow,
-    patiently,
-)
+from hpcbench.portal.slow_work import NotYet, Progress, Slow, patiently
 from tests.unit.portal.asking import evaluated, portal_over, scored
 from tests.unit.portal.unguarded import Unguarded, unguarded
 from tests.unit.small import record, resolved, run_task

@@ -17,13 +17,7 @@ from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.follower import Follower
 from hpcbench.portal.index import open_index
 from hpcbench.portal.state_sentence import sentence
-from hpcbench.status import (
-    Eta,
-    ExperimentStatus,
-    GpuUse,
-    ShardCounts,
-    WorkerStatus,
-)
+from hpcbench.status import Eta, ExperimentStatus, GpuUse, ShardCounts, WorkerStatus
 from tests.unit.past import past, takes
 from tests.unit.portal.rows import entry, run_task
 from tests.unit.portal.test_portal_index_entries import evaluated, table
@@ -136,7 +130,6 @@ def test_kept_answers_are_those_of_the_index_and_the_report_as_they_are(
     assert api.ask("GET", "experiments?limit=3").body["items"][0]["id"] == "newer"
     portal.index.remove(["newer"])
     assert api.ask("GET", "experiments?limit=3").body == before
-
     assert api.ask("GET", f"experiments/{NEWEST}").body["reports"] == []
     folder = Experiment(portal.home / "experiments" / NEWEST).report_dir
     folder.mkdir()

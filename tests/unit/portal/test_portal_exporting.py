@@ -26,16 +26,8 @@ OTHER = "20261120-1432-plan-bbbb"
 BELOW = f"experiments/{ID}/run-tasks/rt/samples/export"
 
 FORMULAS = [
-    "=cmd|' /C calc'!A0",
-    "+1+1",
-    "-2+3",
-    "@SUM(A1)",
-    "\tx",
-    "\rx",
-    "\u200b=1",
-    "＝1",
-    "\n=1",
-]
+    "=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\tx", "\rx", "\u200b=1", "＝1", "\n=1",
+]  # fmt: skip
 
 
 def read(form: str, answer: Answer) -> list[dict[str, Any]]:

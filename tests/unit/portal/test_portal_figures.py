@@ -145,14 +145,7 @@ def test_many_names_are_cut_and_that_is_reported() -> None:
 def test_a_large_matrix_is_cut_and_that_is_reported() -> None:
     cells = tuple(tuple(0.5 for _ in range(100)) for _ in range(100))
     names = tuple(f"n{number}" for number in range(100))
-    figure = Figure(
-        "f",
-        "F",
-        "heatmap",
-        Axis("x"),
-        Axis("y"),
-        matrix=Matrix(names, names, cells),
-    )
+    figure = Figure("f", "F", "heatmap", Axis("x"), Axis("y"), matrix=Matrix(names, names, cells))
     found = capped(figure)
     assert found.matrix is not None
     assert len(found.matrix.rows) * len(found.matrix.columns) <= MOST_POINTS

@@ -18,12 +18,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 
 from hpcbench import secret
 from hpcbench.portal import app as apps
-from hpcbench.portal import (
-    guard,
-    headers,
-    peer_accounts,
-    protocol,
-)
+from hpcbench.portal import guard, headers, peer_accounts, protocol
 from hpcbench.portal.access_tokens import new_secret
 from hpcbench.portal.audit_log import Journal
 from hpcbench.portal.context import Options
@@ -480,15 +475,10 @@ def test_heads_are_bounded(portal: Served) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
-        "/healthz",
-        "/nothing",
-        "/api/v1/session",
-        "/api/v1/probe/boom",
-        "/plain",
+        "/", "/healthz", "/nothing", "/api/v1/session", "/api/v1/probe/boom", "/plain",
         "/plain/login",
     ],
-)
+)  # fmt: skip
 def test_every_answer_carries_the_headers(portal: Served, path: str) -> None:
     for given in (None, {}, {"Host": "evil.example"}):
         found = portal.get(path, given)
@@ -648,9 +638,7 @@ def test_a_large_answer_is_refused_or_cut(portal: Served) -> None:
     assert not cut.endswith(b"0\r\n\r\n"), "the reader sees that it is not whole"
 
 
-def test_there_are_not_too_many_connections(
-    portal: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_there_are_not_too_many_connections(portal: Served) -> None:
     lines = []
     try:
         for _ in range(protocol.MOST_CONNECTIONS):

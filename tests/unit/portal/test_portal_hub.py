@@ -68,7 +68,7 @@ def test_numbers_grow_from_one_start_to_the_next(monkeypatch: pytest.MonkeyPatch
     assert isinstance(only, Reset)
 
 
-def test_subscribers_get_what_other_threads_publish() -> None:
+async def test_subscribers_get_what_other_threads_publish() -> None:
     hub = Hub()
     many = 200
 
@@ -83,23 +83,20 @@ def test_subscribers_get_what_other_threads_publish() -> None:
                 started.set()
         return found
 
-    async def all_of_it() -> list[list[int]]:
-        events = [asyncio.Event() for _ in range(3)]
-        readers = [asyncio.ensure_future(read(event)) for event in events]
-        while hub._readers < 3:
-            await asyncio.sleep(0)
-        hub.publish(news)
-        for event in events:
-            await event.wait()
-        threads = [
-            threading.Thread(target=lambda: [hub.publish(news) for _ in range(many // 4)])
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        return await asyncio.gather(*readers)
-
-    found = asyncio.run(all_of_it())
+    events = [asyncio.Event() for _ in range(3)]
+    readers = [asyncio.ensure_future(read(event)) for event in events]
+    while hub._readers < 3:
+        await asyncio.sleep(0)
+    hub.publish(news)
+    for event in events:
+        await event.wait()
+    threads = [
+        threading.Thread(target=lambda: [hub.publish(news) for _ in range(many // 4)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    found = await asyncio.gather(*readers)
     assert all(one == list(range(one[0], one[0] + many + 1)) for one in found)
     assert not hub.watched, "all have gone"
 

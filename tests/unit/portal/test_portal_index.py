@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -25,13 +24,6 @@ from hpcbench.portal.index import (
 from hpcbench.portal.index.database import Index
 from hpcbench.status import ExperimentStatus, ShardCounts
 from tests.unit.portal.rows import entry, run_task, score
-
-
-@pytest.fixture
-def index(database: str | None, tmp_path: Path) -> Iterator[Index]:
-    found = open_index(database, tmp_path)
-    yield found
-    found.close()
 
 
 def ids(index: Index, **query: object) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -17,7 +16,6 @@ from hpcbench.portal.index import (
     ExperimentSort,
     RunTaskQuery,
     RunTaskSort,
-    open_index,
 )
 from hpcbench.portal.index.database import Index
 from hpcbench.portal.index.paging import Place, cursor, place_of
@@ -94,13 +92,6 @@ RUN_TASK_QUERIES = st.builds(
     order=st.sampled_from(["asc", "desc"]),
     limit=st.integers(1, 5),
 )
-
-
-@pytest.fixture
-def index(database: str | None, tmp_path: Path) -> Iterator[Index]:
-    found = open_index(database, tmp_path)
-    yield found
-    found.close()
 
 
 def fill(index: Index, rows: Sequence[ExperimentRow], tasks: Sequence[RunTaskRow] = ()) -> None:

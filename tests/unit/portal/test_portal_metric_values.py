@@ -160,7 +160,7 @@ def test_a_secret_that_is_missing_is_a_reason(tmp_path: Path) -> None:
         assert len(page["items"]) == 1
 
 
-def test_a_slow_answer_is_not_waited_for_and_not_asked_for_again_at_once(
+async def test_a_slow_answer_is_not_waited_for_and_not_asked_for_again_at_once(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = 0
@@ -174,17 +174,14 @@ def test_a_slow_answer_is_not_waited_for_and_not_asked_for_again_at_once(
     async def quick(connection: Any) -> int:
         return 2
 
-    async def go() -> None:
-        reader = ResultsDatabase(database)
-        assert await reader.ask(quick) == 2
-        monkeypatch.setattr(results_database, "SECONDS", 0.2)
-        assert await reader.ask(slow) == await reader.ask(slow) == "it gave no answer in 0.2 s"
-        monkeypatch.setattr(results_database, "SECONDS", 60.0)
-        monkeypatch.setattr(reader, "_until", 0.0)
-        assert await reader.ask(quick) == 2
-        await reader.close()
-
-    asyncio.run(go())
+    reader = ResultsDatabase(database)
+    assert await reader.ask(quick) == 2
+    monkeypatch.setattr(results_database, "SECONDS", 0.2)
+    assert await reader.ask(slow) == await reader.ask(slow) == "it gave no answer in 0.2 s"
+    monkeypatch.setattr(results_database, "SECONDS", 60.0)
+    monkeypatch.setattr(reader, "_until", 0.0)
+    assert await reader.ask(quick) == 2
+    await reader.close()
     assert asked == 1
 
 

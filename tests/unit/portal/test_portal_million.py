@@ -11,12 +11,7 @@ import pytest
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.scores import KEYS
-from hpcbench.portal.sample_table import (
-    COLUMNS_BYTES,
-    ScoresSheet,
-    room_of,
-    sheet_of,
-)
+from hpcbench.portal.sample_table import COLUMNS_BYTES, ScoresSheet, room_of, sheet_of
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, facets_of, page_of
 from hpcbench.portal.slow_work import NotYet
 from tests.unit.portal.asking import portal_over, scored

@@ -107,10 +107,7 @@ def test_an_engine_that_is_gone_refuses_or_is_elsewhere_is_reported_in_a_line(
         playground.find(tmp_path, "none")
     with serving(tmp_path, tmp_path / "none"), pytest.raises(PortalFault, match="does not answer"):
         answered(tmp_path)
-    with (
-        serving(tmp_path, tmp_path / "s"),
-        pytest.raises(PortalFault, match="not a data URI"),
-    ):
+    with serving(tmp_path, tmp_path / "s"), pytest.raises(PortalFault, match="not a data URI"):
         answered(tmp_path, images=["http://elsewhere/page.png"])
 
     async def refused() -> None:

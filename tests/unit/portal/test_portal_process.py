@@ -27,6 +27,7 @@ from hpcbench.portal.context import Options
 from tests.campaign import first
 from tests.conftest import ROOT
 from tests.help_examples import example
+from tests.unit.command import Cli
 
 pytestmark = pytest.mark.long
 
@@ -205,7 +206,6 @@ def test_a_restart_ends_all_sessions_and_keeps_tokens(house: House) -> None:
     owner = (house.socket.parent / "portal.token").read_text().strip()
     process.kill()  # not asked: what lies around must not hinder the next
     house.end(process)
-
     process, _ = house.start()
     assert ask(house, "GET", "/api/v1/session", **cookies)[0] == 401
     assert ask(house, "POST", "/api/v1/session/refresh", **cookies)[0] == 401
@@ -217,7 +217,6 @@ def test_a_restart_ends_all_sessions_and_keeps_tokens(house: House) -> None:
     assert house.run(*revoke[1:]).stdout == "revoked\n"
     assert ask(house, "GET", "/api/v1/session", **bearer)[0] == 401
     assert house.run("token", "revoke", row["id"]).returncode == 2
-
     owner = (house.socket.parent / "portal.token").read_text().strip()
     process.send_signal(signal.SIGTERM)
     house.end(process)
@@ -340,11 +339,10 @@ def test_a_prefix_is_a_path(prefix: str) -> None:
 
 
 def test_the_password_of_the_index_is_in_no_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["portal", "--index", "postgresql://me:hunter2@db/x"]) == 2
-    said = capsys.readouterr().err
+    said = cli.err("portal", "--index", "postgresql://me:hunter2@db/x")
     assert "ps" in said
     assert "hunter2" not in said
     (tmp_path / "word").write_text("hunter2\n")

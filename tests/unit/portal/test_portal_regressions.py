@@ -234,14 +234,10 @@ def test_two_who_write_at_once_both_are_heard(
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "not json\n",
-        "[]\n",
-        '{"id":1}\n',
-        '{"id":"x","trend":"t","first":"e","by":"b"',
+        "", "not json\n", "[]\n", '{"id":1}\n', '{"id":"x","trend":"t","first":"e","by":"b"',
         "\x00\n",
     ],
-)
+)  # fmt: skip
 def test_what_is_damaged_or_not_whole_is_left_out(tmp_path: Path, text: str) -> None:
     acknowledged.write(tmp_path, a_note(1))
     (past.results_dir(tmp_path) / "acknowledged" / "00002.jsonl").write_text(text)

@@ -8,18 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.portal import access_tokens
-from hpcbench.portal.access_tokens import (
-    Backoff,
-    Keys,
-    Sessions,
-    Tokens,
-    owner_token,
-)
+from hpcbench.portal.access_tokens import Backoff, Keys, Sessions, Tokens, owner_token
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.sessions import NewToken
+from tests.unit.command import Cli
 from tests.unit.portal.served import Clock
 
 
@@ -256,14 +250,13 @@ def test_there_are_not_too_many_tokens(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_one_token_too_many_is_one_line_of_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setattr(access_tokens, "MOST_TOKENS", 1)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert main(["portal", "token", "create", "first"]) == 0
-    capsys.readouterr()
-    assert main(["portal", "token", "create", "second"]) == 2
-    assert capsys.readouterr().err == (
+    cli("portal", "token", "create", "first")
+    said = cli.err("portal", "token", "create", "second")
+    assert said == (
         "there are 1 tokens already (revoke a token: `hpcbench portal token list` lists the ids)\n"
     )
 

@@ -324,12 +324,10 @@ def test_devices_of_folded_workers_are_kept_until_a_worker_writes_again(tmp_path
     assert len(looks) == 2, "a worker that could still write is looked at each time"
     seen(scene, {"time": 172.0, "gpus": [GPU], "held": 2**30})
     assert {one["what"] for one in devices()["strips"]} > {one["what"] for one in first["strips"]}
-
     assert fold_workers(scene.experiment, all_ended=True)
     before, looks[:] = devices(), []
     assert devices() == before
     assert not looks
-
     said(scene, *LIFE, job="4712_0")  # a resumed round
     assert len(devices()["strips"]) > len(before["strips"])
     assert fold_workers(scene.experiment, all_ended=True)

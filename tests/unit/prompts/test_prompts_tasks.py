@@ -527,23 +527,17 @@ def test_another_name_of_a_column_is_a_condition_beside_our_own(tmp_path: Path) 
         ("id,user\n1\n", "p.csv:2: the row has more or fewer columns"),
         ("id,text\n1,x\n", "p.csv:2: column 'user' is missing or empty"),
         ("id,user\n", "p.csv: the file contains no prompt"),
-        (
-            "id,user\n1,x\n1,y\n",
-            "p.csv:3: two prompts have the id '1'; the other one ends in line 2",
-        ),
+        ("id,user\n1,x\n1,y\n",
+         "p.csv:3: two prompts have the id '1'; the other one ends in line 2"),
         ("id,user,user\n1,x,y\n", "p.csv:1: column 'user' occurs twice"),
         ("id,template,template\n1,x,y\n", "p.csv:1: column 'template' occurs twice"),
         ("id;user;examples\n1;x;no\n", "p.csv:2: examples: Invalid JSON"),
-        (
-            'id;user;examples\n1;x;[{"answer": "1", "text": "2"}]\n',
-            "p.csv:2: examples: 0.text: Unexpected keyword argument",
-        ),
-        (
-            'id;user;examples\n1;x;[{"answer": "1", "images": ["a.png"]}]\n',
-            "p.csv:2: examples with images belong in the prompt's definition",
-        ),
+        ('id;user;examples\n1;x;[{"answer": "1", "text": "2"}]\n',
+         "p.csv:2: examples: 0.text: Unexpected keyword argument"),
+        ('id;user;examples\n1;x;[{"answer": "1", "images": ["a.png"]}]\n',
+         "p.csv:2: examples with images belong in the prompt's definition"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_a_collection_is_reported_at_its_line(
     tmp_path: Path, text: str, reported: str
 ) -> None:

@@ -162,9 +162,7 @@ def test_a_worker_of_an_earlier_plan_looks_for_the_number(tmp_path: Path) -> Non
     assert found.most == 256
 
 
-def test_what_was_chosen_is_written_once_and_is_in_performance_and_report(
-    tmp_path: Path,
-) -> None:
+def test_what_was_chosen_is_written_once_and_is_in_performance_and_report(tmp_path: Path) -> None:
     one = worker(tmp_path, 8)
     task, searched = one.experiment.run_task("rt"), Adaptive(8)
     one.owner = one.events.open()
@@ -174,7 +172,6 @@ def test_what_was_chosen_is_written_once_and_is_in_performance_and_report(
     one.events.close("finished")
     ((_, events),) = one.experiment.worker_records()
     assert [each["at_once"] for each in events if each["event"] == "concurrency"] == [4, 8]
-
     write_performance(one.experiment)
     performance = read_json(one.experiment.performance_file)
     load = performance["run_tasks"]["rt"]["load"]

@@ -26,6 +26,7 @@ from hpcbench.schema.run_task import RunTask
 from hpcbench.scorer.one import parts_of, takes_reading, takes_sample
 from tests.conftest import ROOT
 from tests.unit import benchmark_layouts
+from tests.unit.command import Cli
 
 SHIPPED = ROOT / "registries"
 
@@ -198,24 +199,20 @@ def test_a_key_that_a_new_version_renames_is_refused_or_changes_no_sample(
 # --- lists and refusals ---------------------------------------------------------------------------------
 
 
-def listed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["registry", "list", "datasets", *words]) == 0
-    return capsys.readouterr().out
+def listed(cli: Cli, *words: str) -> str:
+    return cli("registry", "list", "datasets", *words)
 
 
-def test_a_list_of_datasets_is_filtered_by_task_language_licence_and_size(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert "mtvqa" in listed(capsys, "--task", "vqa", "--language", "th", "--licence", "by-nc")
-    assert "mtvqa" in listed(capsys, "--max-gb", "5")
-    assert "mtvqa" not in listed(capsys, "--max-gb", "4")
-    assert "mtvqa" not in listed(capsys, "--language", "fi")
-    assert "mtvqa" not in listed(capsys, "--task", "kie")
+def test_a_list_of_datasets_is_filtered_by_task_language_licence_and_size(cli: Cli) -> None:
+    assert "mtvqa" in listed(cli, "--task", "vqa", "--language", "th", "--licence", "by-nc")
+    assert "mtvqa" in listed(cli, "--max-gb", "5")
+    assert "mtvqa" not in listed(cli, "--max-gb", "4")
+    assert "mtvqa" not in listed(cli, "--language", "fi")
+    assert "mtvqa" not in listed(cli, "--task", "kie")
 
 
-def test_filters_are_for_datasets_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["registry", "list", "models", "--task", "vqa"]) == 2
-    assert "are for datasets" in capsys.readouterr().err
+def test_filters_are_for_datasets_alone(cli: Cli) -> None:
+    assert "are for datasets" in cli.err("registry", "list", "models", "--task", "vqa")
 
 
 @pytest.mark.parametrize(
@@ -224,36 +221,30 @@ def test_filters_are_for_datasets_alone(capsys: pytest.CaptureFixture[str]) -> N
         (("mtvq", "x"), "unknown dataset 'mtvq' (did you mean 'mtvqa'?)"),
         (("demo_vqa", "x"), "dataset 'demo_vqa' has no published score"),
         (("mtvqa", "tiny-vlm"), "unknown published score of model 'tiny-vlm'"),
-        (
-            ("mtvqa", "openbmb/MiniCPM-Llama3-V-2_5"),
-            "cannot be reproduced: no run task has its conditions",
-        ),
+        (("mtvqa", "openbmb/MiniCPM-Llama3-V-2_5"),
+         "cannot be reproduced: no run task has its conditions"),
         (
             ("chartqa", "Qwen/Qwen2-VL-2B-Instruct"),  # of the very split that the dataset has
             "cannot be reproduced: no run task has its conditions (models that can: ",
         ),
-        (
-            ("vcr_en_easy", "Qwen/Qwen2-VL-2B-Instruct"),
-            "cannot be reproduced: no metric of hpcbench makes it, but spaCy's tokens in VLMEvalKit",
-        ),
+        (("vcr_en_easy", "Qwen/Qwen2-VL-2B-Instruct"),
+         "cannot be reproduced: no metric of hpcbench makes it, but spaCy's tokens in VLMEvalKit"),
     ],
-)
+)  # fmt: skip
 def test_a_score_that_cannot_be_reproduced_is_refused_in_one_line(
-    words: tuple[str, str], line: str, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, str], line: str, cli: Cli
 ) -> None:
-    assert main(["reproduce", words[0], "--model", words[1]]) == 2
-    (said,) = capsys.readouterr().err.splitlines()
+    (said,) = cli.err("reproduce", words[0], "--model", words[1]).splitlines()
     assert line in said
 
 
 def test_a_run_task_of_a_dataset_that_nothing_here_scores_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
     plan = tmp_path / "plan.yaml"
     task = "{name: t, ml_task: vqa, model: tiny-vlm, dataset: charxiv_reasoning}"
     plan.write_text(f"name: one\nrun_tasks:\n  - {task}\n")
-    assert main(["validate", str(plan)]) == 2
-    (said,) = capsys.readouterr().err.splitlines()
+    (said,) = cli.err("validate", plan).splitlines()
     assert "plan.yaml:3:" in said
     assert "no metric of hpcbench scores dataset 'charxiv_reasoning': a judge" in said
     assert "add a run task with `judge: {of: t}`" in said
@@ -276,9 +267,7 @@ def test_a_benchmark_that_its_publisher_lets_a_model_judge_is_run_with_a_judge(
 
 
 @pytest.mark.long
-def test_a_name_that_is_not_there_is_refused_at_its_place(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_is_not_there_is_refused_at_its_place(tmp_path: Path, cli: Cli) -> None:
     path = tmp_path / "datasets/own.yaml"
     path.parent.mkdir()
     path.write_text(
@@ -286,11 +275,10 @@ def test_a_name_that_is_not_there_is_refused_at_its_place(
         "  - {model: a/b, value: 1, metric: nls, source: s, run_task: none}\n"
         "  - {model: a/b, value: 1, source: s}\n"
     )
-    assert main(["validate", "--registry", str(tmp_path)]) == 2
-    assert "own.yaml:7:5: published.1: name the `metric`" in capsys.readouterr().err
+    printed = cli.err("validate", "--registry", tmp_path)
+    assert "own.yaml:7:5: published.1: name the `metric`" in printed
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
-    assert main(["validate", "--registry", str(tmp_path)]) == 2
-    said = capsys.readouterr().err.splitlines()
+    said = cli.err("validate", "--registry", tmp_path).splitlines()
     places = [line.rpartition("own.yaml:")[2].partition(" ")[0] for line in said]
     assert places == ["4:10:", "6:36:", "6:62:"]
     assert "unknown definition 'vqaa' of ml_tasks (did you mean 'vqa'?)" in said[0]
@@ -298,7 +286,7 @@ def test_a_name_that_is_not_there_is_refused_at_its_place(
 
 @pytest.mark.long
 def test_a_published_score_of_another_datasets_run_task_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
     path = tmp_path / "datasets/own.yaml"
     path.parent.mkdir()
@@ -312,6 +300,5 @@ def test_a_published_score_of_another_datasets_run_task_is_refused(
         path.write_text(f"name: {name}\nsource: .\npublished:\n  - {score % (metric, run_task)}\n")
         more = ("--registry", str(tmp_path))
         for words in (("validate", *more), ("reproduce", name, "--model", model, *more)):
-            assert main(list(words)) == 2
-            lines = [one for one in capsys.readouterr().err.splitlines() if "own.yaml:4:" in one]
+            lines = [one for one in cli.err(*list(words)).splitlines() if "own.yaml:4:" in one]
             assert len(lines) == 1 and said in lines[0], lines

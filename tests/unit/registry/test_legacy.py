@@ -294,26 +294,20 @@ def test_an_unknown_task_is_left_out_and_the_rest_is_imported(tmp_path: Path) ->
     [
         ({"task": "VQQ"}, "no row can be imported; unknown task 'VQQ'"),
         ({"framework": "vLM"}, "user_config.csv:2: unknown framework 'vLM' (did you mean 'vLLM'?)"),
-        (
-            {"metrics": "[CER]"},
-            "user_config.csv:2: metrics: '[CER]' is not a list of texts (write a list such as ['CER'])",
-        ),
+        ({"metrics": "[CER]"},
+         "user_config.csv:2: metrics: '[CER]' is not a list of texts (write a list such as ['CER'])"),
         ({"metrics": "__import__('os')"}, "is not a list of texts"),
         ({"metrics_aggregators": "5"}, "metrics_aggregators: '5' is not a list of texts"),
         ({"model_name": ""}, "user_config.csv:2: model_name: must be one line of text without"),
         ({"model_name": "../m"}, "user_config.csv:2: model_name: must be one line of text without"),
         ({"dataset": ""}, "user_config.csv:2: dataset: must be one line of text without"),
-        (
-            {"dataset": "a/../../b"},
-            "user_config.csv:2: dataset: 'a/../../b' leads out of v0.1's folder",
-        ),
-        (
-            {"prompt_collection": "../p.csv"},
-            "prompt_collection: '../p.csv' leads out of v0.1's folder",
-        ),
+        ({"dataset": "a/../../b"},
+         "user_config.csv:2: dataset: 'a/../../b' leads out of v0.1's folder"),
+        ({"prompt_collection": "../p.csv"},
+         "prompt_collection: '../p.csv' leads out of v0.1's folder"),
         ({"only_evaluate_metrics": "1"}, "only_evaluate_metrics: must be True or False, not '1'"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_cell_is_reported_at_its_line_and_nothing_is_written(
     tmp_path: Path, cells: dict[str, str], reported: str
 ) -> None:

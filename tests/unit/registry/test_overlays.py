@@ -21,6 +21,7 @@ from hpcbench.registry.source import overlay, parse
 from hpcbench.schema.model import Model
 from hpcbench.schema.prompt import Prompt
 from tests.conftest import ROOT
+from tests.unit.command import Cli
 from tests.unit.registries import PLAN, Files
 
 
@@ -276,50 +277,38 @@ def test_any_text_is_a_setting_or_a_mistake(text: str) -> None:
     ],
 )  # fmt: skip
 def test_a_mistake_names_the_option_that_the_user_typed(
-    words: str,
-    mistakes: list[str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    words: str, mistakes: list[str], cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     plan = ROOT / "examples/demo/plan.yaml"
-    assert main([str(plan) if word == "PLAN" else word for word in words.split()]) == 2
-    lines = capsys.readouterr().err.splitlines()
+    lines = cli.err(
+        *([str(plan) if word == "PLAN" else word for word in words.split()])
+    ).splitlines()
     assert len(lines) == len(mistakes)
     for line, start in zip(lines, mistakes, strict=True):
         assert line.startswith(start)
 
 
 def test_show_resolved_tells_where_every_value_came_from(
-    files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    files: Files, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUN_MODE", "dev")
     files.write("models/org/tiny.dev.yaml", "dtype: float32\n")
-    arguments = [
-        "registry",
-        "show",
-        "models/org/tiny",
-        "--resolved",
-        "--registry",
-        str(files.registry),
-    ]
-    assert main([*arguments, "--set", "models/org/tiny:gpus=0"]) == 0
-    lines = {line.split(":")[0]: line for line in capsys.readouterr().out.splitlines()}
+    arguments = ["registry", "show", "models/org/tiny", "--resolved", "--registry", files.registry]
+    lines = {
+        line.split(":")[0]: line
+        for line in cli(*arguments, "--set", "models/org/tiny:gpus=0").splitlines()
+    }
     assert lines["engine"].endswith("registry/models/org/tiny.yaml:3")
     assert lines["dtype"].endswith("registry/models/org/tiny.dev.yaml:1")
     assert lines["gpus"].endswith("# --set models/org/tiny:gpus=0:1")
     assert lines["load_timeout"].endswith("# default")
 
 
-def test_where_tells_what_counts_and_what_does_not(
-    files: Files, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_tells_what_counts_and_what_does_not(files: Files, cli: Cli) -> None:
     files.write("prompts/ask.yaml", "name: ask\nuser: older\n", "registries")
     files.write("prompts/ask.dev.yaml", "user: newer\n")
-    assert main(["registry", "where", "ask", "--registry", str(files.registry)]) == 0
-    out = capsys.readouterr().out.splitlines()
+    out = cli("registry", "where", "ask", "--registry", files.registry).splitlines()
     assert out[0] == f"{files.registry}/prompts/ask.yaml  (--registry)"
     assert sorted(line.rpartition("(")[2] for line in out[1:]) == [
         "--registry, not used)",
@@ -327,32 +316,30 @@ def test_where_tells_what_counts_and_what_does_not(
     ]
 
 
-def test_diff_shows_what_differs_and_says_so_by_its_exit_code(
-    files: Files, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_diff_shows_what_differs_and_says_so_by_its_exit_code(files: Files, cli: Cli) -> None:
     files.write("prompts/two.yaml", "name: two\nuser: x\n")
     arguments = ["--registry", str(files.registry)]
-    assert main(["registry", "diff", "prompts/ask", "prompts/two", *arguments]) == 1
-    assert "-user: '{{ question }}'\n+user: x" in capsys.readouterr().out
+    printed = cli("registry", "diff", "prompts/ask", "prompts/two", *arguments, code=1)
+    assert "-user: '{{ question }}'\n+user: x" in printed
     assert main(["registry", "diff", "ask", "ask", *arguments]) == 0
 
 
-def test_programs_get_problems_as_data(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_get_problems_as_data(files: Files, cli: Cli) -> None:
     plan = files.plan(PLAN.replace("dataset: pages", "dataset: pagse"))
-    assert main(["validate", str(plan), "--registry", str(files.registry), "--json"]) == 2
-    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    (problem,) = cli.json("validate", plan, "--registry", files.registry, "--json", code=2)[
+        "problems"
+    ]
     assert (problem["file"], problem["line"], problem["column"]) == (str(plan), 6, 14)
     assert problem["message"].startswith("unknown dataset 'pagse' (did you mean 'pages'?)")
 
 
 @pytest.mark.long
 def test_a_refusal_as_data_is_for_people_also_a_line_unless_one_terminal_shows_both(
-    files: Files, capsys: pytest.CaptureFixture[str]
+    files: Files, cli: Cli
 ) -> None:
     plan = files.plan(PLAN.replace("dataset: pages", "dataset: pagse"))
     words = ["submit", str(plan), "--registry", str(files.registry), "--json"]
-    assert main(words) == 2
-    shown = capsys.readouterr()
+    shown = cli.both(*words, code=2)
     (problem,) = json.loads(shown.out)["problems"]
     assert problem["message"] in shown.err and f"{plan}:6:14: " in shown.err
     ours, theirs = pty.openpty()

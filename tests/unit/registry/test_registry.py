@@ -191,28 +191,18 @@ def test_a_key_laid_in_by_a_merge_is_reported_at_the_mapping_that_merges_it(tmp_
         ("just text", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
         (b"name: x\nfoo: \xff\n", "p.yaml:2:6: not UTF-8 (save it as UTF-8 text)"),
         ("name: a\nx: \x00\n", "p.yaml:2:4: character U+0000 is not allowed in YAML (remove it)"),
-        (
-            "name: !!timestamp x\n",
-            "p.yaml:1:7: a definition cannot contain !!timestamp (remove the tag)",
-        ),
-        (
-            "name: !!int x\n",
-            "p.yaml:1:7: YAML cannot read 'x' as a whole number (put it in quotes)",
-        ),
-        (
-            "name: !!bool x\n",
-            "p.yaml:1:7: YAML cannot read 'x' as true or false (put it in quotes)",
-        ),
-        (
-            "name: [\n",
-            "p.yaml:2:1: expected the node content, but found '<stream end>' (close the bracket)",
-        ),
-        (
-            "name: a\n---\nname: b\n",
-            "p.yaml:2:1: a second definition begins (keep one definition in a file: remove `---`)",
-        ),
+        ("name: !!timestamp x\n",
+         "p.yaml:1:7: a definition cannot contain !!timestamp (remove the tag)"),
+        ("name: !!int x\n",
+         "p.yaml:1:7: YAML cannot read 'x' as a whole number (put it in quotes)"),
+        ("name: !!bool x\n",
+         "p.yaml:1:7: YAML cannot read 'x' as true or false (put it in quotes)"),
+        ("name: [\n",
+         "p.yaml:2:1: expected the node content, but found '<stream end>' (close the bracket)"),
+        ("name: a\n---\nname: b\n",
+         "p.yaml:2:1: a second definition begins (keep one definition in a file: remove `---`)"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_definition_is_reported_at_its_place(
     tmp_path: Path, content: str | bytes, reported: str
 ) -> None:
@@ -298,11 +288,7 @@ def fragments() -> st.SearchStrategy[str]:
     shuffle=st.one_of(st.none(), st.integers(0, 1000)),
 )
 def test_a_damaged_plan_is_a_plan_or_a_mistake_with_a_place_never_a_crash(
-    tmp_path_factory: pytest.TempPathFactory,
-    start: int,
-    length: int,
-    put: str,
-    shuffle: int | None,
+    tmp_path_factory: pytest.TempPathFactory, start: int, length: int, put: str, shuffle: int | None
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "fuzz"
     if not folder.is_dir():

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from hpcbench import plugins
-from hpcbench.cli.main import main
 from hpcbench.comparison.interim import endpoints
 from hpcbench.metrics.resources import MEASURED
 from hpcbench.registry.ab import side_by_side
@@ -15,6 +14,7 @@ from hpcbench.registry.catalog import Catalog
 from hpcbench.schema.metric import Metric
 from hpcbench.schema.plan import Arms
 from hpcbench.submit.reference_check import check_references
+from tests.unit.command import Cli
 from tests.unit.registries import PLAN, Files
 
 IMAGE = "docker://scorer@sha256:" + "0" * 64
@@ -91,14 +91,12 @@ def test_mistakes_are_named_at_their_place(files: Files, metric: str, reported: 
     assert reported in found
 
 
-def test_an_unknown_name_is_named_in_plans_and_gates(
-    files: Files, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_name_is_named_in_plans_and_gates(files: Files, cli: Cli) -> None:
     (reported,) = files.refusal(f"{PLAN}    metrics: [ttft_p51]\n")
     assert reported.startswith("p.yaml:8:15: ") and "did you mean 'ttft_p50'?" in reported
     files.write("gates/g.yaml", "name: g\nmetrics: {ttft_p51: {relative: 0.1}}\n")
-    assert main(["validate", "--registry", str(files.registry)]) == 2
-    assert "gates/g.yaml:2:21: unknown metric 'ttft_p51'" in capsys.readouterr().err
+    said = cli.err("validate", "--registry", files.registry)
+    assert "gates/g.yaml:2:21: unknown metric 'ttft_p51'" in said
 
 
 def test_references_are_not_read_by_them(tmp_path: Path) -> None:
@@ -127,10 +125,8 @@ def test_no_resource_metric_decides_between_arms(
     assert endpoints(both, next(iter(both.pairs))) == decide
 
 
-def test_arms_with_resource_metrics_alone_need_a_figure(
-    files: Files, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arms_with_resource_metrics_alone_need_a_figure(files: Files, cli: Cli) -> None:
     plan = files.plan(f"{PLAN}    metrics: [tpot, cost]\n")
     words = ["ab", str(plan), "--registry", str(files.registry), "--dry-run"]
-    assert main([*words, "--a", "model.dtype=float16", "--b", "model.dtype=float32"]) == 2
-    assert "names only metrics of resources" in capsys.readouterr().err
+    said = cli.err(*words, "--a", "model.dtype=float16", "--b", "model.dtype=float32")
+    assert "names only metrics of resources" in said

@@ -14,6 +14,7 @@ from hpcbench.cli.main import main
 from hpcbench.registry.rewrite import in_todays_spelling
 from hpcbench.registry.source import parse
 from hpcbench.registry.upgrade import upgrade
+from tests.unit.command import Cli
 
 HERE = Path("x.yaml")
 
@@ -93,21 +94,13 @@ def test_a_run_task_keeps_its_comments_quotes_and_order() -> None:
             'schema_version: 1\nname: "q"\nml_task: "VQA"\nmodel: {name: "Qwen2-VL", engine: "vllm"}\n'
             'dataset: "d"\n',
         ),
-        (
-            "experiments",
-            'name: "Grand"\nparallelism: 4\ntasks:\n  - "a" # first\n',
-            'schema_version: 1\nname: "Grand"\nparallelism: 4\nrun_tasks:\n  - "a" # first\n',
-        ),
-        (
-            "metrics",
-            'schema_version: "0.2" # old\nname: a\nclass_path: my.mod.Anls\nparams:\n  x: 1\n',
-            "schema_version: 1 # old\nname: a\nplugin: my.mod.Anls\noptions:\n  x: 1\n",
-        ),
-        (
-            "packages",
-            "name: p\nsource: git+https://e.org/x.git@v1 # c",
-            "schema_version: 1\nname: p\nsource: {type: git, url: 'https://e.org/x.git', ref: v1} # c\n",
-        ),
+        ("experiments", 'name: "Grand"\nparallelism: 4\ntasks:\n  - "a" # first\n',
+         'schema_version: 1\nname: "Grand"\nparallelism: 4\nrun_tasks:\n  - "a" # first\n'),
+        ("metrics",
+         'schema_version: "0.2" # old\nname: a\nclass_path: my.mod.Anls\nparams:\n  x: 1\n',
+         "schema_version: 1 # old\nname: a\nplugin: my.mod.Anls\noptions:\n  x: 1\n"),
+        ("packages", "name: p\nsource: git+https://e.org/x.git@v1 # c",
+         "schema_version: 1\nname: p\nsource: {type: git, url: 'https://e.org/x.git', ref: v1} # c\n"),
         (
             "run_tasks",
             "name: x\nml_task: vqa\ndataset: d\n"
@@ -122,7 +115,7 @@ def test_a_run_task_keeps_its_comments_quotes_and_order() -> None:
             "fields:\r\n- question\r\n",
         ),
     ],
-)
+)  # fmt: skip
 def test_only_what_must_change_changes(kind: str, before: str, after: str) -> None:
     assert in_todays_spelling(kind, HERE, before) == after
 
@@ -202,19 +195,15 @@ def files(folder: Path) -> dict[str, str]:
     }
 
 
-def test_a_folder_is_rewritten_where_it_is(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_is_rewritten_where_it_is(folder: Path, cli: Cli) -> None:
     before = files(folder)
-    assert main(["import", str(folder), "--from", "v02", "--dry-run"]) == 0
-    shown = capsys.readouterr()
+    shown = cli.both("import", folder, "--from", "v02", "--dry-run")
     assert "-custom_packages:\n" in shown.out
     assert "\n+packages:\n" in shown.out
     assert f"+++ {folder}/run_tasks/snils.yaml" in shown.out
     assert "2 files would be rewritten" in shown.err
     assert files(folder) == before
-    assert main(["import", str(folder), "--from", "v02"]) == 0
-    assert capsys.readouterr().out == shown.out
+    assert cli("import", folder, "--from", "v02") == shown.out
     assert files(folder) == {
         "run_tasks/snils.yaml": TODAY,
         "metrics/cer.yaml": before["metrics/cer.yaml"],
@@ -222,8 +211,7 @@ def test_a_folder_is_rewritten_where_it_is(
     }
     (folder / "frameworks").mkdir()
     (folder / "frameworks/vllm.yaml").write_text("name: vllm\ndefault_backend_class: a.B\n")
-    assert main(["import", str(folder), "--from", "v02", "--json"]) == 0
-    printed = capsys.readouterr()
+    printed = cli.both("import", folder, "--from", "v02", "--json")
     assert json.loads(printed.out) == {
         "written": True, "files": [], "left": [str(folder / "frameworks/vllm.yaml")],
     }  # fmt: skip
@@ -249,24 +237,19 @@ def test_after_a_kill_the_rest_is_done(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_one_mistake_leaves_all_files_as_they_are(
-    folder: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, reported: str
+    folder: Path, cli: Cli, name: str, text: str, reported: str
 ) -> None:
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text(text)
     before = files(folder)
-    assert main(["import", str(folder), "--from", "v02"]) == 2
-    assert reported in capsys.readouterr().err
+    assert reported in cli.err("import", folder, "--from", "v02")
     assert files(folder) == before
 
 
-def test_what_is_no_registry_is_refused(
-    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_registry_is_refused(tmp_path: Path, folder: Path, cli: Cli) -> None:
     for place, reported in (
         (tmp_path / "none", "no such folder"),
         (tmp_path, "has no definitions"),
     ):
-        assert main(["import", str(place), "--from", "v02"]) == 2
-        assert reported in capsys.readouterr().err
-    assert main(["import", str(folder), "--from", "v02", "--out", "x"]) == 2
-    assert "leave --out out" in capsys.readouterr().err
+        assert reported in cli.err("import", place, "--from", "v02")
+    assert "leave --out out" in cli.err("import", folder, "--from", "v02", "--out", "x")

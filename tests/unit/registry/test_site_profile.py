@@ -139,25 +139,15 @@ def test_a_shape_that_can_be_is_let_be(files: Files, model: str) -> None:
 @pytest.mark.parametrize(
     ("larger", "reported"),
     [
-        (
-            "{gpus: 8}",
-            "partition 'gpu' has 4 GPUs on a node, not the 8 of larger shape 1 of model",
-        ),
-        (
-            "{gpus: 4, gpu_type: h100}",
-            "partition 'gpu' has 2 GPUs on a node, not the 4 of larger",
-        ),
+        ("{gpus: 8}", "partition 'gpu' has 4 GPUs on a node, not the 8 of larger shape 1 of model"),
+        ("{gpus: 4, gpu_type: h100}", "partition 'gpu' has 2 GPUs on a node, not the 4 of larger"),
         ("{gpu_type: b200}", "larger shape 1 of model 'org/tiny': unknown GPU type 'b200'"),
-        (
-            "{memory_gb: 600}",
-            "partition 'gpu' has at most memory_gb: 500, not the 600 of larger shape",
-        ),
-        (
-            "{memory_gb: 8}",
-            "larger shape 1 of model 'org/tiny' is no larger than the run task's own resources",
-        ),
+        ("{memory_gb: 600}",
+         "partition 'gpu' has at most memory_gb: 500, not the 600 of larger shape"),
+        ("{memory_gb: 8}",
+         "larger shape 1 of model 'org/tiny' is no larger than the run task's own resources"),
     ],
-)
+)  # fmt: skip
 def test_a_larger_shape_is_larger_and_fits_the_partition(
     files: Files, larger: str, reported: str
 ) -> None:

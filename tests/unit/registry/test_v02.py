@@ -23,6 +23,7 @@ from hpcbench.schema.kinds import KINDS
 from hpcbench.schema.ml_task import MLTask
 from hpcbench.schema.run_task import RunTask
 from hpcbench.submit.local_data import localise, open_cache
+from tests.unit.command import Cli
 from tests.unit.v02 import DOCUMENTS, QUESTIONS, v02_registry, write
 
 
@@ -46,13 +47,13 @@ def refused(kind: str, text: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_the_definitions_of_v02_are_valid_unchanged(tmp_path: Path, capsys: Any) -> None:
+def test_the_definitions_of_v02_are_valid_unchanged(tmp_path: Path, cli: Cli) -> None:
     registry = v02_registry(tmp_path)
     plan = registry / "experiments/benchmark_2025.yaml"
-    assert main(["validate", str(plan)]) == 0, capsys.readouterr().err
+    cli("validate", plan)
     for name in ("Grand VLM Benchmark 2025", "grand vlm benchmark 2025", "benchmark_2025"):
-        assert main(["validate", name, "--registry", str(registry)]) == 0, capsys.readouterr().err
-    assert main(["validate", "--registry", str(registry)]) == 0, capsys.readouterr().err
+        cli("validate", name, "--registry", registry)
+    cli("validate", "--registry", registry)
     assert (registry / "ml_tasks/vqa.yaml").read_bytes() == (
         DOCUMENTS / "ml_tasks/vqa.yaml"
     ).read_bytes()

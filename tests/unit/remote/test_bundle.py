@@ -88,7 +88,6 @@ def definitions(made: Bundle) -> dict[str, Any]:
 
 def test_the_plan_its_definitions_and_their_data_go_along_and_find_each_other(here: Path) -> None:
     made = bundled(write_plan(here, RUN_TASK))
-
     files = sent(made)
     assert files[made.plan] == (here / "plan.yaml").read_bytes()
     assert list(definitions(made)) == ["datasets/mine.yaml"]

@@ -85,9 +85,7 @@ FILES = {"a/b.txt": b"one", "a/c.txt": b"", "run.sh": b"#!/bin/sh\n", "twin": b"
 
 def test_a_parcel_is_there_as_it_was_under_the_hash_of_its_content(tmp_path: Path) -> None:
     one, contents = parcel(FILES, ("run.sh",))
-
     sent, _ = talk(lambda wire: send(wire, [one], contents), lambda wire: receive(wire, tmp_path))
-
     assert laid_out(tmp_path / one.name) == FILES
     assert sent == sum(map(len, {data: data for data in FILES.values()}))
     assert os.access(tmp_path / one.name / "run.sh", os.X_OK)
@@ -128,9 +126,7 @@ def test_wherever_it_breaks_the_next_try_goes_on_and_all_is_whole(
     except (Broken, EnvironmentFault):
         assert not (root / one.name).exists(), "a folder that is there is whole"
     here = sum(path.stat().st_size for path in root.glob("files/*"))
-
     sent, fault = talk(lambda wire: send(wire, [one], contents), lambda wire: receive(wire, root))
-
     assert fault is None
     assert sent == whole - here
     assert laid_out(root / one.name) == files
@@ -142,10 +138,7 @@ def test_what_came_otherwise_than_announced_is_refused_and_can_be_sent_again(
     one, contents = parcel({"a": b"right"})
     key = next(iter(contents))
     with pytest.raises(EnvironmentFault):
-        talk(
-            lambda wire: send(wire, [one], {key: b"wrong"}),
-            lambda wire: receive(wire, tmp_path),
-        )
+        talk(lambda wire: send(wire, [one], {key: b"wrong"}), lambda wire: receive(wire, tmp_path))
     assert not (tmp_path / one.name).exists()
     talk(lambda wire: send(wire, [one], contents), lambda wire: receive(wire, tmp_path))
     assert laid_out(tmp_path / one.name) == {"a": b"right"}
@@ -197,8 +190,6 @@ def test_a_fetch_that_broke_off_goes_on_where_it_was(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="broke off"):
         talk(lambda wire: fetch(wire, here), cut)
     assert not (here / "report.html").exists()
-
     came, _ = talk(lambda wire: fetch(wire, here), lambda wire: serve(wire, there))
-
     assert 100_000 <= came < 101_000
     assert laid_out(here) == {"report.html": data}

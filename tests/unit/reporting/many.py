@@ -8,12 +8,7 @@ from typing import Any
 
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import (
-    Appender,
-    create_exclusive,
-    write_atomic,
-    write_json,
-)
+from hpcbench.files.atomic import Appender, create_exclusive, write_atomic, write_json
 from hpcbench.planning import plan_work
 from hpcbench.schema.plan import ResolvedRunTask
 from tests.unit.small import measured, record, resolved, response, run_task, write_dataset
@@ -66,8 +61,7 @@ def answered(
         "model_hashes": {one.model.name: "sha256:m" for one in some},
     }
     write_json(
-        here.manifest_file,
-        {**MANIFEST, "work": work.model_dump(mode="json"), "measured": hashes},
+        here.manifest_file, {**MANIFEST, "work": work.model_dump(mode="json"), "measured": hashes}
     )
     for one, texts in answers.items():
         events = here.shard_events(one, 0, 1)

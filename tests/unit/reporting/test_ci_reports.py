@@ -76,16 +76,10 @@ def test_a_critical_failure_fails_and_what_is_open_or_advisory_is_skipped() -> N
 
 
 def test_without_a_gate_it_says_whether_there_were_answers() -> None:
-    assert found(suites(TABLES)) == {
-        "example/completed": [],
-        "example.vqa/answers": ["system-out"],
-    }
+    assert found(suites(TABLES)) == {"example/completed": [], "example.vqa/answers": ["system-out"]}
     run_task = {**TABLES["metrics"]["run_tasks"]["vqa"], "answered": 0, "outcomes": {"failed": 4}}
     dead = {**TABLES, "left": 4, "metrics": {"run_tasks": {"vqa": run_task}}}
-    assert found(suites(dead)) == {
-        "example/completed": ["error"],
-        "example.vqa/answers": ["error"],
-    }
+    assert found(suites(dead)) == {"example/completed": ["error"], "example.vqa/answers": ["error"]}
 
 
 def test_an_advisory_failure_and_an_open_verdict_fail_nothing() -> None:

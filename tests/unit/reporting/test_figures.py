@@ -241,10 +241,7 @@ def test_hostile_names_are_text_in_every_form(kind: str) -> None:
         for one in plain.series
     )  # fmt: skip
     matrix = Matrix((HOSTILE, "n"), (HOSTILE, "e"), ((1.0, 2.0), (3.0, 4.0)), ((HOSTILE,) * 2,) * 2)
-    axes = (
-        Axis(HOSTILE, HOSTILE, plain.x.scale),
-        Axis(HOSTILE, HOSTILE, plain.y.scale),
-    )
+    axes = (Axis(HOSTILE, HOSTILE, plain.x.scale), Axis(HOSTILE, HOSTILE, plain.y.scale))
     figure = Figure(
         "hostile", HOSTILE, plain.kind, *axes, series,
         tuple(Flow(HOSTILE, one.target, one.count) for one in plain.flows),

@@ -145,10 +145,7 @@ def test_the_distribution_of_one_counts_of_some_shares_and_of_many_a_heatmap() -
 
 
 def test_only_samples_that_did_not_end_well_are_drawn() -> None:
-    tables = {
-        "good": score(0.5),
-        "bad": score(0.5, outcomes={"ok": 7, "failed": 1}, invalid=2),
-    }
+    tables = {"good": score(0.5), "bad": score(0.5, outcomes={"ok": 7, "failed": 1}, invalid=2)}
     figure = only(charts.outcomes(tables))
     assert {one.name: one.y for one in figure.series} == {"unreadable": (20.0,), "failed": (10.0,)}
     assert "All samples of 1 other run tasks are ok." in figure.notes
@@ -281,10 +278,7 @@ def test_a_flow_goes_from_right_to_missing_and_counts_what_moved() -> None:
 
 
 def test_a_history_is_in_order_of_time_and_names_the_experiments() -> None:
-    runs = [
-        charts.Moment(200.0, "second", 0.5, 0.4, 0.6, True),
-        charts.Moment(100.0, "first", 0.9),
-    ]
+    runs = [charts.Moment(200.0, "second", 0.5, 0.4, 0.6, True), charts.Moment(100.0, "first", 0.9)]
     figure = charts.history("anls ↑", {"rt": runs, "none": [charts.Moment(1.0, "x", None)]})
     assert figure is not None
     assert figure.series[0].labels == ("first", "second")

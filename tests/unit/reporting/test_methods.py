@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from hpcbench import plugins
-from hpcbench.cli.main import main
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.reused import Reused
 from hpcbench.files.atomic import write_json
 from hpcbench.metrics.citations import CITATIONS
 from hpcbench.reporting.methods import Methods, latex, markdown, methods, to_json
+from tests.unit.command import Cli
 from tests.unit.earlier import SHORT, WHOLE, unpack
 from tests.unit.reporting.many import answered, right
 from tests.unit.reporting.test_speed_report import swept
@@ -346,17 +346,11 @@ def test_latex_compiles_inside_a_paper(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
 
 
-def test_the_verb_prints_all_three_forms(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+def test_the_verb_prints_all_three_forms(tmp_path: Path, cli: Cli) -> None:
     unpack(tmp_path)
-    assert main(["report", WHOLE, "--methods"]) == 0
-    assert capsys.readouterr().out.startswith(f"# Methods of {WHOLE}\n\n## Models\n")
-    assert main(["report", WHOLE, "--methods", "--latex"]) == 0
-    assert "\\subsection*{Models}" in capsys.readouterr().out
-    assert main(["report", WHOLE, "--methods", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    assert cli("report", WHOLE, "--methods").startswith(f"# Methods of {WHOLE}\n\n## Models\n")
+    assert "\\subsection*{Models}" in cli("report", WHOLE, "--methods", "--latex")
+    found = cli.json("report", WHOLE, "--methods", "--json")
     assert found["experiment"] == WHOLE
     assert found["sections"][0]["name"] == "models"
 
@@ -370,16 +364,10 @@ def test_the_verb_prints_all_three_forms(
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    words: list[str],
-    message: str,
+    tmp_path: Path, cli: Cli, words: list[str], message: str
 ) -> None:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     unpack(tmp_path)
-    assert main(["report", WHOLE, *words]) == 2
-    assert message in capsys.readouterr().err
+    assert message in cli.err("report", WHOLE, *words)
 
 
 @pytest.mark.parametrize("name", CITATIONS)

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from hpcbench import plugins
-from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.reporting.blocks import Section, Text
@@ -29,6 +28,7 @@ from hpcbench.schema.outputs import Report
 from hpcbench.testing import TABLES, check
 from hpcbench.visible import visible
 from tests.conftest import ROOT
+from tests.unit.command import Cli
 from tests.unit.reporting.many import answered
 
 SIGNS = st.text(
@@ -221,9 +221,7 @@ def test_built_in_reports_keep_the_contract(tmp_path: Path, name: str) -> None:
     check("reports", plugins.load("reports", name), tmp_path)
 
 
-def test_a_report_that_fails_is_named_until_it_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_that_fails_is_named_until_it_is_written(tmp_path: Path) -> None:
     here = answered(tmp_path, {"rt": ["0", "x"]})
     failed = here.report_dir / "failed.txt"
     broken = Report(name="odd", plugin="no.such.Class")
@@ -239,48 +237,37 @@ def test_a_report_that_fails_is_named_until_it_is_written(
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+def here(tmp_path: Path) -> Experiment:
     return answered(tmp_path, {"good": ["0", "1", "2", None], "bad": ["0", "x", "y", "z"]})
 
 
 def test_the_verb_writes_what_is_missing_then_prints_scores_and_paths(
-    here: Experiment, capsys: pytest.CaptureFixture[str]
+    here: Experiment, cli: Cli
 ) -> None:
-    assert main(["report"]) == 0
+    cli("report")
     assert (here.report_dir / "report.html").exists()
-    capsys.readouterr()
-    assert main(["report"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli("report")
     assert "exact_match ↑" in shown
     assert f"report: {here.report_dir / 'report.html'}" in shown.replace("\n", "")
 
 
-def test_the_verb_writes_any_format_anywhere(
-    here: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verb_writes_any_format_anywhere(here: Experiment, tmp_path: Path, cli: Cli) -> None:
     place = tmp_path / "paper"
-    assert main(["report", "@last", "--format", "latex,json", "--to", str(place)]) == 0
+    cli("report", "@last", "--format", "latex,json", "--to", place)
     assert sorted(path.name for path in place.iterdir()) == ["report.json", "report.tex"]
     assert not here.report_dir.exists()
-    capsys.readouterr()
-    assert main(["report", "--format", "markdown", "--to", "-"]) == 0
-    assert capsys.readouterr().out.startswith("# plan: ")
-    assert main(["report", "--format", "json", "--to", str(place), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"] == [str(place / "report.json")]
+    assert cli("report", "--format", "markdown", "--to", "-").startswith("# plan: ")
+    reported = cli.json("report", "--format", "json", "--to", place, "--json")
+    assert reported["files"] == [str(place / "report.json")]
 
 
-def test_an_unknown_format_is_refused_with_a_guess(
-    here: Experiment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", "--format", "htlm"]) == 2
-    assert "did you mean 'html'?" in capsys.readouterr().err
+def test_an_unknown_format_is_refused_with_a_guess(here: Experiment, cli: Cli) -> None:
+    assert "did you mean 'html'?" in cli.err("report", "--format", "htlm")
 
 
 def test_a_pdf_that_cannot_be_made_is_the_environments_fault(
-    here: Experiment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Experiment, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert main(["report", "--format", "pdf,latex"]) == 3
-    assert "no PDF" in capsys.readouterr().err
+    assert "no PDF" in cli.err("report", "--format", "pdf,latex", code=3)
     assert (here.report_dir / "report.tex").exists()

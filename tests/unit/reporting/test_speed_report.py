@@ -9,11 +9,7 @@ import pytest
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.performance_json import performance_of
-from hpcbench.files.atomic import (
-    Appender,
-    create_exclusive,
-    write_json,
-)
+from hpcbench.files.atomic import Appender, create_exclusive, write_json
 from hpcbench.planning import plan_work
 from hpcbench.reporting.printed_tables import speed_rows
 from hpcbench.reporting.writing import report

@@ -10,11 +10,7 @@ from hpcbench import slurm
 from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
-from hpcbench.resume.rebalance import (
-    keep_off_failed_nodes,
-    release_unlaunched,
-    share_workers,
-)
+from hpcbench.resume.rebalance import keep_off_failed_nodes, release_unlaunched, share_workers
 from hpcbench.slurm import Job, unlaunched
 from hpcbench.status.liveness import remaining
 from tests.unit.past import past, works
@@ -53,15 +49,12 @@ def test_an_array_that_is_alone_gets_all_workers_once(
         Job("8_0", "hpcbench:x:g1.0", "RUNNING"),
     )
     left = remaining(two_groups)
-
     share_workers(two_groups, [first, second], left)
     assert set_to == []
-
     for _ in range(2):
         share_workers(two_groups, [first], left)
     assert (set_to, cancelled) == ([("7", 4)], [])
     assert rounds(two_groups)[-1].steps["g0"].throttle == 4
-
     share_workers(two_groups, [first, second], left)
     assert len(set_to) == 1, "none is taken from it again"
 
@@ -107,11 +100,9 @@ def test_an_array_whose_work_is_done_gives_its_workers_away_and_starts_no_more(
     monkeypatch.setattr(slurm, "set_throttle", lambda *one: set_to.append(one) or True)
     monkeypatch.setattr(slurm, "cancel_waiting", cancelled.extend)
     busy = [Job(f"{job}_0", "hpcbench:x:g0.0", "RUNNING") for job in "78"]
-
     share_workers(
         two_groups, busy, [one for one in remaining(two_groups) if one.shard.run_task == "b"]
     )
-
     assert (set_to, cancelled) == ([("8", 4)], ["7"])
 
 
@@ -129,16 +120,13 @@ def test_a_job_that_died_without_a_word_is_kept_off_its_node_if_there_is_another
     run("7_0", 0, "n1")
     keep_off_failed_nodes(two_groups, waiting)
     assert excluded == [], "there may be no other node"
-
     run("7_1", 0, "n2", (9.0, "finished"))
     run("7_2", 0, "n2")
     running = Job("7_2", "hpcbench:x:g0.0", "RUNNING", restarts=1)
     keep_off_failed_nodes(two_groups, [*waiting, running])
     assert excluded == [("7_0", ["n1"])]
-
     keep_off_failed_nodes(two_groups, [Job("7_0", "hpcbench:x:g0.0", "PENDING", restarts=2)])
     assert len(excluded) == 1, "that node is of the run before the last"
-
     run("7_0", 1, "n3")
     keep_off_failed_nodes(two_groups, [Job("7_0", "hpcbench:x:g0.0", "PENDING", restarts=2)])
     assert excluded[1:] == [("7_0", ["n3"])]
@@ -154,10 +142,8 @@ def test_a_job_that_its_node_could_not_launch_is_released_and_no_other(
         Job("7_1", "hpcbench:x:g0.0", "PENDING", reason="JobHeldUser"),
         Job("7_2", "hpcbench:x:g0.0", "RUNNING"),
     ]
-
     release_unlaunched(jobs)
     release_unlaunched(jobs[1:])
-
     assert reported == [["7_0"]]
 
 

@@ -76,7 +76,6 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     fake = Cluster(tmp_path)
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     monkeypatch.setattr(cron, "status", fake.status)
     monkeypatch.setattr(cron, "due", lambda experiment, now: experiment.id in fake.due)
     monkeypatch.setattr(cron, "_finalise", fake.finalise)

@@ -15,6 +15,7 @@ from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.site import crontab
 from tests.conftest import ROOT
+from tests.unit.command import Cli
 
 FAKE = """\
 #!/bin/sh
@@ -335,14 +336,13 @@ def test_a_table_without_lines_of_ours_is_never_touched(lines: list[bytes]) -> N
 
 
 def test_the_verbs_install_list_and_remove(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     tables.provide("crontab")
     monkeypatch.setenv("HPCBENCH_HOME", str(tables.home))
     demo = ROOT / "examples" / "demo" / "plan.yaml"
     assert main(["cron", "install", str(demo), "--at", "0 2 * * *"]) == 0
-    assert main(["cron", "list"]) == 0
-    assert f"demo  0 2 * * *  {demo}" in capsys.readouterr().out
+    assert f"demo  0 2 * * *  {demo}" in cli("cron", "list")
     assert main(["cron", "remove", "demo"]) == 0
     assert main(["cron", "remove", "demo"]) == 2
     assert main(["cron", "install", str(demo), "--at", "0 25 * * *"]) == 2

@@ -13,16 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hpcbench.cli.main import main
 from hpcbench.cli.setup import _with_line
 from hpcbench.errors import EnvironmentFault
 from hpcbench.schema.site import Site
-from hpcbench.site.doctor import (
-    asking_job,
-    checks,
-    gpus_of_nodes,
-    may_submit,
-)
+from hpcbench.site.doctor import asking_job, checks, gpus_of_nodes, may_submit
 from hpcbench.site.profile import (
     Choice,
     detect,
@@ -30,6 +24,7 @@ from hpcbench.site.profile import (
     parse_associations,
     quota_in_words,
 )
+from tests.unit.command import Cli
 
 PARTITIONS = """\
 PartitionName=cpu AllowAccounts=ALL Default=YES MaxTime=2-00:00:00 State=UP
@@ -214,11 +209,10 @@ def test_proxies_go_into_the_profile_but_no_password(
 
 
 def test_init_writes_what_is_set_over_what_was_found(
-    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    slurm: FakeSlurm, tmp_path: Path, cli: Cli
 ) -> None:
     arguments = ["--set", "slurm.partition=gpu", "--set", 'umask="027"', "--set", "+modules=[gcc]"]
-    assert main(["init", *arguments]) == 0
-    out = capsys.readouterr()
+    out = cli.both("init", *arguments)
     written = tmp_path / "config/hpcbench/sites/default.yaml"
     assert f"wrote {written}" in out.out
     data = yaml.safe_load(written.read_text())
@@ -227,9 +221,8 @@ def test_init_writes_what_is_set_over_what_was_found(
 
 
 def test_init_keeps_what_administrators_set_for_all_users(
-    slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
     monkeypatch.setenv("HPCBENCH_SITE", str(tmp_path / "etc"))
     shared = tmp_path / "etc/sites/default.yaml"
     shared.parent.mkdir(parents=True)
@@ -237,8 +230,7 @@ def test_init_keeps_what_administrators_set_for_all_users(
         'name: default\numask: "027"\n'
         "slurm: {partition: fast, submit_from_jobs: false}\ncontainer: {signed: true}\n"
     )
-    assert main(["init", "--set", "slurm.account=docs"]) == 0
-    said = capsys.readouterr().err
+    said = cli.err("init", "--set", "slurm.account=docs", code=0)
     assert f"took the fields of {shared}" in said
     assert "partition: fast, one of" in said
     text = (tmp_path / "config/hpcbench/sites/default.yaml").read_text()
@@ -252,30 +244,25 @@ def test_init_keeps_what_administrators_set_for_all_users(
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (
-            "echo 'slurm_load_partitions: Unable to contact slurm controller (connect failure)' >&2; exit 1",
-            "scontrol: slurm_load_partitions: Unable to contact slurm controller (connect failure)",
-        ),
-        (
-            "echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1",
-            "scontrol: fatal: Could not establish a configuration source",
-        ),
+        ("echo 'slurm_load_partitions: Unable to contact slurm controller (connect failure)' >&2; exit 1",
+         "scontrol: slurm_load_partitions: Unable to contact slurm controller (connect failure)"),
+        ("echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1",
+         "scontrol: fatal: Could not establish a configuration source"),
         ("echo 'No partitions in the system'", "the cluster has no partition"),
     ],
-)
+)  # fmt: skip
 def test_slurms_client_without_a_cluster_is_one_line_with_both_ways_on(
-    slurm: FakeSlurm, capsys: pytest.CaptureFixture[str], answer: str, why: str
+    slurm: FakeSlurm, cli: Cli, answer: str, why: str
 ) -> None:
     slurm.script("scontrol", answer)
-    assert main(["init", "--dry-run"]) == 3
-    said = capsys.readouterr().err.splitlines()[-1]
+    said = cli.err("init", "--dry-run", code=3).splitlines()[-1]
     assert said == (
         f"hpcbench: Slurm's commands are installed, but no cluster is usable: {why} (on a login node, try "
         "again when `scontrol ping` answers; to use only this machine, run `hpcbench init --set "
         "executor=local`)"
     )
-    assert main(["init", "--dry-run", "--set", "executor=local"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["executor"] == "local"
+    printed = cli("init", "--dry-run", "--set", "executor=local")
+    assert yaml.safe_load(printed)["executor"] == "local"
 
 
 @pytest.mark.parametrize(
@@ -288,14 +275,9 @@ def test_slurms_client_without_a_cluster_is_one_line_with_both_ways_on(
     ],
 )
 def test_a_wrong_setting_is_reported_and_nothing_is_written(
-    slurm: FakeSlurm,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    setting: str,
-    reported: str,
+    slurm: FakeSlurm, tmp_path: Path, cli: Cli, setting: str, reported: str
 ) -> None:
-    assert main(["init", "--set", setting]) == 2
-    assert reported in capsys.readouterr().err
+    assert reported in cli.err("init", "--set", setting)
     assert not (tmp_path / "config").exists()
 
 

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from hpcbench.cli.main import main
 from hpcbench.site.link import Link
+from tests.unit.command import Cli
 
 FAST = Link(("n1", "n2"), "nccl", "ib0", 20e-6, 42e9)
 SLOW = Link(("n1", "n2"), "nccl", "eth0", 210e-6, 1.1e9)
@@ -66,8 +66,5 @@ def test_two_processes_measure_the_sum_of_their_arrays() -> None:
         (["--run", "--nodes", "2"], "--nodes needs `executor: slurm` in the site profile"),
     ],
 )
-def test_a_measurement_that_cannot_be_is_refused(
-    words: list[str], reported: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["doctor", *words]) == 2
-    assert reported in capsys.readouterr().err
+def test_a_measurement_that_cannot_be_is_refused(words: list[str], reported: str, cli: Cli) -> None:
+    assert reported in cli.err("doctor", *words)

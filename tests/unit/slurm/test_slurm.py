@@ -118,15 +118,8 @@ def test_text_and_json_of_24_11_say_the_same() -> None:
         if job_id != "6":  # the text gives the sentence, JSON the word behind it
             assert job.reason == other.reason
         same = (
-            "name",
-            "state",
-            "node",
-            "restarts",
-            "exit_code",
-            "partition",
-            "comment",
-            "priority",
-        )
+            "name", "state", "node", "restarts", "exit_code", "partition", "comment", "priority",
+        )  # fmt: skip
         more = ("submitted", "start", "end", "time_limit", "gpus", "gpu_type", "task_ids", "tasks")
         for name in (*same, *more):
             assert getattr(job, name) == getattr(other, name), (job_id, name)
@@ -233,19 +226,9 @@ def test_runs_of_accounting_carry_times_gpus_and_energy() -> None:
     assert by_id(runs)["258"].tasks == 3, "three tasks cancelled before they started are one row"
     # By hand: Slurm adds the joules to AllocTRES where AcctGatherEnergyType is set.
     row = [
-        "9",
-        "n",
-        "COMPLETED",
-        "0:0",
-        "n1",
-        "100",
-        "200",
-        "100",
-        "cpu=1,energy=4711,gres/gpu=1",
-        "",
-        "p",
-        "1",
-    ]
+        "9", "n", "COMPLETED", "0:0", "n1", "100", "200", "100", "cpu=1,energy=4711,gres/gpu=1",
+        "", "p", "1",
+    ]  # fmt: skip
     assert parse_runs(FIELD.join(row))[0].energy == 4711
     row[8], row[9] = "cpu=1", "18446744073709551614"
     assert parse_runs(FIELD.join(row))[0].energy is None

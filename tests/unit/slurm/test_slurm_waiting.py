@@ -106,42 +106,28 @@ def test_a_start_on_another_day_says_which(fake: Fake, folder: Path) -> None:
     ("reason", "said"),
     [
         ("JobHeldUser", "is held by you (run `hpcbench resume`, or `scontrol release 4711`)"),
-        (
-            "PartitionTimeLimit",
-            "requests more time than partition gpu allows, 1-00:00:00 (set a lower time_limit)",
-        ),
-        (
-            "ReqNodeNotAvail, UnavailableNodes:n2",
-            "nodes that it needs are down, drained or reserved (UnavailableNodes:n2)",
-        ),
+        ("PartitionTimeLimit",
+         "requests more time than partition gpu allows, 1-00:00:00 (set a lower time_limit)"),
+        ("ReqNodeNotAvail, UnavailableNodes:n2",
+         "nodes that it needs are down, drained or reserved (UnavailableNodes:n2)"),
         (
             "launch_failed_requeued_held",
             "is held: its node could not launch it "
             "(run `scontrol release 4711`; report the node to your support)",
         ),
-        (
-            "QOSMaxGRESPerUser",
-            "the QOS's limit of GPUs per user is reached, 2 of your jobs run (QOSMaxGRESPerUser)",
-        ),
-        (
-            "AssocGrpCPURunMinutesLimit",
-            "your account's limit of CPU minutes is reached, 2 of your jobs run (AssocGrpCPURunMinutesLimit)",
-        ),
-        (
-            "AssocMaxJobsLimit",
-            "your account's limit of running jobs is reached, 2 of your jobs run (AssocMaxJobsLimit)",
-        ),
-        (
-            "QOSMaxWallDurationPerJobLimit",
-            "the QOS's limit of wall time per job is reached (QOSMaxWallDurationPerJobLimit)",
-        ),
-        (
-            "QOSGrpTapeDrives",
-            "the QOS's limit of TapeDrives is reached, 2 of your jobs run (QOSGrpTapeDrives)",
-        ),
+        ("QOSMaxGRESPerUser",
+         "the QOS's limit of GPUs per user is reached, 2 of your jobs run (QOSMaxGRESPerUser)"),
+        ("AssocGrpCPURunMinutesLimit",
+         "your account's limit of CPU minutes is reached, 2 of your jobs run (AssocGrpCPURunMinutesLimit)"),
+        ("AssocMaxJobsLimit",
+         "your account's limit of running jobs is reached, 2 of your jobs run (AssocMaxJobsLimit)"),
+        ("QOSMaxWallDurationPerJobLimit",
+         "the QOS's limit of wall time per job is reached (QOSMaxWallDurationPerJobLimit)"),
+        ("QOSGrpTapeDrives",
+         "the QOS's limit of TapeDrives is reached, 2 of your jobs run (QOSGrpTapeDrives)"),
         ("MoonIsFull", "Slurm says: MoonIsFull"),
     ],
-)
+)  # fmt: skip
 def test_reasons_are_said_in_words_and_unknown_ones_as_they_are(reason: str, said: str) -> None:
     jobs = [Job("1", "a", "RUNNING"), Job("2", "a", "RUNNING"), Job("3", "a", "PENDING")]
     assert why_pending(waiting(reason), jobs, SITE) == said

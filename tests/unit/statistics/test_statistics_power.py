@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.cli.main import main
 from hpcbench.experiment.layout import Experiment
 from hpcbench.statistics import (
     compare,
@@ -24,6 +22,7 @@ from hpcbench.statistics import (
     usual_cv,
 )
 from tests.campaign import examples
+from tests.unit.command import Cli
 from tests.unit.past import past
 
 
@@ -145,10 +144,9 @@ def test_refusals(call: Any, message: str) -> None:
 # --- hpcbench power -----------------------------------------------------------------------------------
 
 
-def rows(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+def rows(cli: Cli, *words: str) -> list[dict[str, Any]]:
     """Rows of `hpcbench power … --json`."""
-    assert main(["power", *words, "--json"]) == 0
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
+    found: list[dict[str, Any]] = cli.json("power", *words, "--json")["rows"]
     return found
 
 
@@ -175,48 +173,45 @@ def scored(
     return here
 
 
-def test_documents_for_an_effect(capsys: pytest.CaptureFixture[str]) -> None:
-    (row,) = rows(capsys, "--effect", "0.03")
+def test_documents_for_an_effect(cli: Cli) -> None:
+    (row,) = rows(cli, "--effect", "0.03")
     assert (row["samples"], row["documents"], row["questions_cv"]) == (2249, 2249, 0)
-    (row,) = rows(capsys, "--effect=-0.03", "--questions-per-document", "4", "--icc", "0.3")
+    (row,) = rows(cli, "--effect=-0.03", "--questions-per-document", "4", "--icc", "0.3")
     assert (row["samples"], row["documents"], row["effect"]) == (4871, 1218, 0.03)
     assert row["questions_cv"] == 0.5
-    (row,) = rows(capsys, "--effect", "0.03", "--rho", "0", "--sd", "0.25")
+    (row,) = rows(cli, "--effect", "0.03", "--rho", "0", "--sd", "0.25")
     assert row["samples"] == samples_needed(0.03, 0.25, 0)
 
 
-def test_what_is_assumed_of_documents_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_assumed_of_documents_is_printed(cli: Cli) -> None:
     asked = ["power", "--effect", "0.03", "--questions-per-document", "4"]
-    assert main(asked) == 0
-    reported = capsys.readouterr().out
+    reported = cli(*asked)
     assert "assumed: documents have 1 to 7 samples" in reported
     assert "assumed: differences within a document are uncorrelated" in reported
-    assert main([*asked, "--icc", "0.3", "--questions-cv", "0"]) == 0
-    assert "assumed" not in capsys.readouterr().out
+    assert "assumed" not in cli(*asked, "--icc", "0.3", "--questions-cv", "0")
 
 
-def test_what_documents_can_show(capsys: pytest.CaptureFixture[str]) -> None:
-    (row,) = rows(capsys, "--documents", "1218", "--questions-per-document", "4", "--icc", "0.3")
+def test_what_documents_can_show(cli: Cli) -> None:
+    (row,) = rows(cli, "--documents", "1218", "--questions-per-document", "4", "--icc", "0.3")
     assert row["effect"] == pytest.approx(0.03, abs=5e-5)
     assert row["samples"] == 4872
     equal = ("--documents", "1218", "--questions-per-document", "4", "--icc", "0.3")
-    (less,) = rows(capsys, *equal, "--questions-cv", "0")
+    (less,) = rows(cli, *equal, "--questions-cv", "0")
     assert less["effect"] < row["effect"]
 
 
-def test_without_a_question_it_tells_of_some_effects(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["power"]) == 0
-    out = capsys.readouterr().out
+def test_without_a_question_it_tells_of_some_effects(cli: Cli) -> None:
+    out = cli("power")
     assert "2,249" in out
     assert "80 % power" in out
-    assert len(rows(capsys)) == 5
+    assert len(rows(cli)) == 5
 
 
 def test_scores_of_an_experiment_say_how_they_spread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     scored(tmp_path, monkeypatch)
-    (row,) = rows(capsys, "@last")
+    (row,) = rows(cli, "@last")
     assert (row["run_task"], row["metric"], row["documents"]) == ("rt", "exact_match", 100)
     assert row["questions_per_document"] == 3
     assert row["sd"] == pytest.approx(math.sqrt(0.18), rel=0.15)
@@ -225,39 +220,36 @@ def test_scores_of_an_experiment_say_how_they_spread(
     expected = detectable(300, row["sd"], cluster_size=3, cluster_cv=0, icc=row["icc"], step=0)
     assert row["effect"] == pytest.approx(expected)
     (reported,) = rows(
-        capsys, "@last", "--effect", "0.02", "--sd", "1", "--icc", "0", "--metric", "exact_match"
+        cli, "@last", "--effect", "0.02", "--sd", "1", "--icc", "0", "--metric", "exact_match"
     )
     assert reported["samples"] == samples_needed(0.02, 1, cluster_size=3, step=0)
-    assert main(["power", "@last", "--run-task", "rt"]) == 0
-    assert "exact_match" in capsys.readouterr().out
+    assert "exact_match" in cli("power", "@last", "--run-task", "rt")
 
 
 def test_sizes_of_documents_are_those_of_the_experiment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     scored(tmp_path, monkeypatch, documents=numpy.repeat(numpy.arange(75), [1, 7, 4] * 25))
-    (row,) = rows(capsys, "@last")
+    (row,) = rows(cli, "@last")
     assert row["questions_per_document"] == 4
     assert row["questions_cv"] == pytest.approx(math.sqrt(6) / 4)
-    (other,) = rows(capsys, "@last", "--questions-per-document", "10")
+    (other,) = rows(cli, "@last", "--questions-per-document", "10")
     assert other["questions_cv"] == pytest.approx(usual_cv(10))
 
 
 def test_the_message_about_too_few_documents_says_how_many_it_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     scored(tmp_path, monkeypatch, documents=numpy.repeat(numpy.arange(5), 60))
-    assert len(rows(capsys, "@last")) == 5
-    assert main(["power", "@last"]) == 0
-    assert "has 5 documents, too few to show any difference" in capsys.readouterr().err
+    assert len(rows(cli, "@last")) == 5
+    assert "has 5 documents, too few to show any difference" in cli.err("power", "@last", code=0)
 
 
 def test_scores_that_are_all_alike_are_said_to_tell_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     scored(tmp_path, monkeypatch, [1.0] * 300)
-    assert main(["power", "@last"]) == 1
-    reported = capsys.readouterr().err
+    reported = cli.err("power", "@last", code=1)
     assert "rt: exact_match is the same for all samples" in reported
     assert "give --sd" in reported
 
@@ -267,11 +259,7 @@ def test_scores_that_are_all_alike_are_said_to_tell_nothing(
     [
         (["--effect", "0"], 2, "--effect 0.0 is not a finite number other than 0"),
         (["--effect", "0.1", "--documents", "9"], 2, "--effect and --documents exclude each other"),
-        (
-            ["--documents", "5"],
-            2,
-            "--documents 5 is too small: fewer than 6 show no difference",
-        ),
+        (["--documents", "5"], 2, "--documents 5 is too small: fewer than 6 show no difference"),
         (["--questions-cv", "-1"], 2, "cluster_cv is -1.0; it must be 0 or more"),
         (["--questions-per-document", "0"], 2, "--questions-per-document 0.0 is invalid"),
         (["--rho", "1"], 2, "rho is 1.0"),
@@ -280,32 +268,24 @@ def test_scores_that_are_all_alike_are_said_to_tell_nothing(
         (["--metric", "anls"], 2, "(name an experiment)"),
         (["nobody"], 2, "no experiment 'nobody'"),
         (["@last", "--run-task", "x"], 2, "unknown run task 'x' (there are: rt)"),
-        (
-            ["@last", "--metrics", "exact_match,x"],
-            2,
-            "has no metric 'x' (its metrics: exact_match)",
-        ),
+        (["@last", "--metrics", "exact_match,x"], 2,
+         "has no metric 'x' (its metrics: exact_match)"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_are_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     words: list[str],
     code: int,
     message: str,
 ) -> None:
     scored(tmp_path, monkeypatch)
-    assert main(["power", *words]) == code
-    reported = capsys.readouterr().err
+    reported = cli.err("power", *words, code=code)
     assert message in reported
     assert reported.count("\n") == 1
 
 
-def test_an_experiment_without_scores_is_no_use_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+def test_an_experiment_without_scores_is_no_use_yet(tmp_path: Path, cli: Cli) -> None:
     past(tmp_path, "20261120-1432-plan-aaaa")
-    assert main(["power", "@last"]) == 1
-    assert "has no scores yet" in capsys.readouterr().err
+    assert "has no scores yet" in cli.err("power", "@last", code=1)

@@ -339,13 +339,10 @@ def test_after_a_cancel_nothing_failed_and_its_signals_are_no_warning(scene: Sce
     scene.claimed("a", 0, answered=10, end="drained")
     scene.claimed("a", 1, job="4711_2")
     control_request(scene.experiment, "cancel")
-
     now = scene.look()
     assert (now.shards.failed, now.shards.lost, now.shards.acknowledged) == (0, 0, 1)
     assert now.shards.pending == 3
-
     before, limit = now.alarms
-
     assert (before.nodes, "preempted" in before.cause) == (("n2",), True), "long before the cancel"
     assert (limit.nodes, "time limit" in limit.cause) == (("n3",), True)
 
@@ -604,15 +601,10 @@ def test_a_supervisor_is_known_by_whatever_path_is_looked(tmp_path: Path) -> Non
         ({"space": "another-boot-4026531836"}, "pending"),  # it began after this machine's start
     ],
     ids=[
-        "runs",
-        "number given again",
-        "gone",
-        "another host",
-        "restarted",
-        "in a container",
+        "runs", "number given again", "gone", "another host", "restarted", "in a container",
         "another machine of that name",
     ],
-)
+)  # fmt: skip
 def test_a_supervisor_is_gone_only_where_that_can_be_seen(
     tmp_path: Path, changed: dict[str, object], state: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hpcbench.cli.main import main
 from hpcbench.experiment.submission import Round, Step, arrays
 from hpcbench.schema.plan import Group
 from hpcbench.schema.shared_types import Resources
+from tests.unit.command import Cli
 from tests.unit.small import record, write_dataset
 
 PLAN = """\
@@ -50,7 +49,6 @@ def test_what_fits_one_array_is_one_with_all_that_its_group_may_have() -> None:
 
 def test_what_is_too_large_is_cut_and_the_parts_share_what_the_group_may_have_at_once() -> None:
     found = arrays([group(2500, 100), group(3, 3, "g1")], 1000)
-
     reported = [(one.name, one.group, one.first, one.workers, one.throttle) for one in found]
     assert reported == [
         ("g0", "g0", 0, 1000, 40),
@@ -67,7 +65,6 @@ def test_every_worker_is_in_one_array_and_no_more_work_at_once_than_may(
     workers: int, throttle: int, largest: int
 ) -> None:
     found = arrays([group(workers, min(throttle, workers))], largest)
-
     places = [place for one in found for place in range(one.first, one.first + one.workers)]
     assert places == list(range(workers))
     assert all(isinstance(one.throttle, int) for one in found)
@@ -81,10 +78,8 @@ def test_after_a_refusal_an_array_takes_all_that_those_alive_leave() -> None:
     wide = group(100, 8)
     now = submitted(Round(0, 0.0, (wide,)), Step("g0", "g0", 0, 6), "7")
     now = replace(now, refused="MaxSubmitJobs")
-
     beside = now.next_array(wide, 50, alive={"7"})
     after = now.next_array(wide, 50, alive=())
-
     assert beside is not None
     assert (beside.name, beside.first, beside.workers, beside.throttle) == ("g0+1", 6, 50, 2)
     assert after is not None
@@ -131,14 +126,9 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.long
-def test_a_dry_run_shows_every_array_that_would_be_submitted(
-    capsys: pytest.CaptureFixture[str], plan: Path
-) -> None:
-    assert main(["submit", str(plan), "--dry-run"]) == 0
-    shown = capsys.readouterr().out
-    assert main(["submit", str(plan), "--dry-run", "--json"]) == 0
-    reported: dict[str, Any] = json.loads(capsys.readouterr().out)
-
+def test_a_dry_run_shows_every_array_that_would_be_submitted(cli: Cli, plan: Path) -> None:
+    shown = cli("submit", plan, "--dry-run")
+    reported: dict[str, Any] = cli.json("submit", plan, "--dry-run", "--json")
     assert "in 3 array jobs: Slurm takes at most 2 tasks in one" in shown
     lines = [line.strip() for line in shown.splitlines() if "--array" in line]
     assert lines == ["#SBATCH --array=0-1%2", "#SBATCH --array=0-1%2", "#SBATCH --array=0-0%1"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.cli.main import main
 from hpcbench.data.copies import Cache
 from hpcbench.planning import plan_work
 from hpcbench.schema.metric import Metric
@@ -34,6 +32,7 @@ from hpcbench.submit.estimate_text import size, span
 from hpcbench.submit.plan_facts import look
 from hpcbench.usage.durations import Rate, Rates
 from tests.campaign import examples
+from tests.unit.command import Cli
 from tests.unit.past import hashed
 from tests.unit.small import plan_without_weights, resolved, run_task
 
@@ -313,12 +312,9 @@ def plan_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.long
-def test_the_command_prints_an_estimate_and_writes_nothing(
-    plan_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_an_estimate_and_writes_nothing(plan_file: Path, cli: Cli) -> None:
     before = sorted(plan_file.parent.rglob("*"))
-    assert main(["submit", str(plan_file), "--estimate"]) == 0
-    text = capsys.readouterr().out
+    text = cli("submit", plan_file, "--estimate")
     assert "speed: 100 samples, parallelism 4" in text
     fewer = "tiny: 2 workers instead of 4: one engine processes 64 of its 100 samples at once"
     assert fewer in " ".join(text.split())
@@ -326,13 +322,11 @@ def test_the_command_prints_an_estimate_and_writes_nothing(
     assert "tiny: 120 s (default, not measured)" in text
     assert "jobs       3" in text
     assert "last job   scores and reports; a process of this machine" in text
-    assert main(["submit", str(plan_file), "--estimate", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+    data = cli.json("submit", plan_file, "--estimate", "--json")
     assert data["gpu_hours"]["value"] == pytest.approx((25 + 2 * 120) / 3600)
     assert (data["measured"], data["jobs"]) == (False, 3)
     assert [(one["workers"], one["instead_of"]) for one in data["fewer"]] == [(2, 4)]
-    assert main(["submit", str(plan_file), "--estimate", "--set", "workers=all"]) == 0
-    assert "jobs       5" in capsys.readouterr().out
+    assert "jobs       5" in cli("submit", plan_file, "--estimate", "--set", "workers=all")
     assert sorted(plan_file.parent.rglob("*")) == before
 
 

@@ -59,15 +59,10 @@ def with_installed(**changed: Distribution | None) -> Fingerprint:
         (with_installed(numpy=None), ["numpy was removed"]),
         (with_installed(jupyter=installed("7.0")), ["jupyter 7.0 is new"]),
         (with_installed(mpi4py=installed("4", place="/modules/lib")), []),
-        (
-            with_installed(numpy=installed("1.26", place="/modules/lib")),
-            ["numpy now comes from /modules/lib"],
-        ),
+        (with_installed(numpy=installed("1.26", place="/modules/lib")),
+         ["numpy now comes from /modules/lib"]),
         (replace(BEFORE, python="3.11.9"), ["Python 3.11.7 → 3.11.9"]),
-        (
-            replace(BEFORE, executable="/other/bin/python"),
-            ["/env/bin/python → /other/bin/python"],
-        ),
+        (replace(BEFORE, executable="/other/bin/python"), ["/env/bin/python → /other/bin/python"]),
         (
             replace(BEFORE, sources={"hpcbench/worker/process.py": "33", "hpcbench/new.py": "1"}),
             [
@@ -77,7 +72,7 @@ def with_installed(**changed: Distribution | None) -> Fingerprint:
             ],
         ),
     ],
-)
+)  # fmt: skip
 def test_what_changed_is_named(now: Fingerprint, reported: list[str]) -> None:
     assert BEFORE.changes(now) == reported
     assert (now.digest == BEFORE.digest) == (now == BEFORE)

@@ -160,11 +160,7 @@ def test_a_round_is_its_workers_then_the_finalising_process(
 @pytest.mark.usefixtures("terminated")
 @pytest.mark.parametrize(("kind", "lacks"), [("none", True), ("runpod", False)])
 def test_a_group_whose_gpus_this_machine_lacks_ends_the_round_unless_it_runs_elsewhere(
-    tmp_path: Path,
-    played: type[Played],
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    lacks: bool,
+    tmp_path: Path, played: type[Played], monkeypatch: pytest.MonkeyPatch, kind: str, lacks: bool
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     here = planned(tmp_path, gpus=64, kind=kind)

@@ -22,6 +22,7 @@ from hpcbench.submit.kept_files import keep, today
 from hpcbench.submit.packages import build, load
 from hpcbench.submit.prepare import prepare
 from tests.help_examples import example
+from tests.unit.command import Cli
 from tests.unit.small import record, resolved, run_task, write_dataset
 
 DOCUMENTS = {
@@ -111,27 +112,24 @@ def test_a_rerun_is_the_same_plan_to_the_bit_without_its_registry(
 
 @pytest.mark.long
 def test_the_command_that_a_report_names_runs_it_from_anywhere(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     first = prepared(folder)
     forget(folder, monkeypatch)
     program, *words = reproduce(first).split()
     assert program == "hpcbench"
-    assert main([*words, "--dry-run"]) == 0
-    assert "first: 1 run task, executor local" in capsys.readouterr().out
+    assert "first: 1 run task, executor local" in cli(*words, "--dry-run")
     monkeypatch.chdir(first.path.parent)
     shutil.copytree(first.path, "copied")
     assert main(["rerun", "copied", "--dry-run"]) == 0
     # Its plan is as good a name; with settings it is a plan like any other, whose definitions are gone.
     for plan in (first.plan_file, "copied/plan.yaml"):
-        capsys.readouterr()
-        assert main(["submit", str(plan), "--dry-run"]) == 0
-        shown = capsys.readouterr()
+        shown = cli.both("submit", plan, "--dry-run")
         assert "first: 1 run task, executor local" in shown.out
         assert "using its stored definitions" in shown.err
         assert main(["submit", str(plan), "--estimate"]) == 0
-    assert main(["submit", str(first.plan_file), "--set", "seed=6"]) == 2
-    assert f"`hpcbench rerun {first.path}` runs it" in capsys.readouterr().err
+    said = cli.err("submit", first.plan_file, "--set", "seed=6")
+    assert f"`hpcbench rerun {first.path}` runs it" in said
 
 
 @pytest.mark.long

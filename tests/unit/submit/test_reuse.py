@@ -63,12 +63,7 @@ from hpcbench.status.forecast import spans
 from hpcbench.submit import reuse
 from hpcbench.submit.estimate_text import outlook
 from hpcbench.submit.preview import preview_of
-from hpcbench.submit.reuse import (
-    open_groups,
-    take_over_answers,
-    unmeasured,
-    unmeasured_in_words,
-)
+from hpcbench.submit.reuse import open_groups, take_over_answers, unmeasured, unmeasured_in_words
 from hpcbench.submit.reuse_forecast import forecast
 from hpcbench.worker.requests import RequestBuilder
 from tests.conftest import ROOT
@@ -560,9 +555,8 @@ def test_a_worker_finds_taken_answers_by_name_and_folded(tmp_path: Path) -> None
 
 
 def test_a_dry_run_counts_by_the_file_of_an_image_and_by_a_tag_that_was_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     cache, weights, sif = tmp_path / "cache", tmp_path / "weights", tmp_path / "x.sif"
     weights.mkdir()
     (weights / "model.safetensors").write_bytes(b"w")

@@ -20,13 +20,7 @@ from hpcbench.resume.last_job import DEFAULT
 from hpcbench.schema.plan import Group, ResolvedPlan
 from hpcbench.schema.shared_types import Resources
 from hpcbench.schema.site import Site
-from hpcbench.submit.sbatch import (
-    FIND_MODULES,
-    clean_environment,
-    parameters,
-    sbatch_text,
-    setup,
-)
+from hpcbench.submit.sbatch import FIND_MODULES, clean_environment, parameters, sbatch_text, setup
 from tests.campaign import examples
 from tests.conftest import ROOT
 from tests.unit.small import resolved, run_task

@@ -119,7 +119,7 @@ def test_sbatch_export_of_the_shell_counts_as_well(
 
 @pytest.mark.parametrize("executor", ["slurm", "local"])
 def test_references_in_the_environment_of_the_site_go_the_same_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str
+    tmp_path: Path, executor: str
 ) -> None:
     (tmp_path / "token").write_text(VALUE + "\n")
     env = {"HF_TOKEN": f"${{file:{tmp_path}/token}}", "https_proxy": "http://proxy:3128"}

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from hpcbench import plugins
-from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, RunFailed
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
@@ -30,6 +29,7 @@ from hpcbench.tracking.feed import Sending, Sent, Sink
 from hpcbench.tracking.phoenix import PhoenixTracker, span
 from hpcbench.tracking.sent import notes_file, notes_on
 from hpcbench.tracking.server_requests import Web, is_loopback
+from tests.unit.command import Cli
 from tests.unit.small import experiment, record, response, write_attempt
 from tests.unit.tracked import MANIFEST, answer, end, ended, started
 
@@ -105,17 +105,12 @@ def test_a_dead_tracker_costs_finalise_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_refusal_is_reported_without_the_key(
-    tmp_path: Path,
-    server: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, server: Any, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setenv("TRACKER_KEY", KEY)
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     options = {"url": server(401), "api_key": "${env:TRACKER_KEY}"}
     here = ended(tmp_path, 3, trackers=plan("phoenix", **options))
-    assert main(["track", str(here.path)]) == 3
-    said = capsys.readouterr()
+    said = cli.both("track", here.path, code=3)
     assert "answers 401" in said.err
     assert KEY not in said.err + said.out
     assert "***" in said.err
@@ -123,14 +118,11 @@ def test_a_refusal_is_reported_without_the_key(
     assert not [path for path in files if KEY.encode() in path.read_bytes()]
 
 
-def test_a_report_at_the_end_is_no_fault_of_the_caller(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_at_the_end_is_no_fault_of_the_caller(tmp_path: Path, cli: Cli) -> None:
     here = ended(
         tmp_path, 4, trackers=[Tracker(plugin="jsonl", options={"path": str(tmp_path / "x")})]
     )
-    assert main(["track", str(here.path)]) == 0
-    assert "jsonl takes only the end of an experiment" in capsys.readouterr().err
+    assert "jsonl takes only the end of an experiment" in cli.err("track", here.path, code=0)
 
 
 @pytest.mark.long
@@ -213,12 +205,9 @@ def test_a_client_that_is_not_installed_is_named_with_its_command(
         (["--tracker", "nobody", "--option", "a=b"], "nobody"),
     ],
 )
-def test_words_that_cannot_be_meant(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
-) -> None:
+def test_words_that_cannot_be_meant(tmp_path: Path, cli: Cli, words: list[str], said: str) -> None:
     here = ended(tmp_path, 3)
-    assert main(["track", str(here.path), *words]) == 2
-    assert said in capsys.readouterr().err
+    assert said in cli.err("track", here.path, *words)
 
 
 @pytest.mark.long

@@ -12,12 +12,7 @@ from hpcbench.experiment.archiving import fold, fold_workers
 from hpcbench.experiment.layout import Experiment
 from hpcbench.planning import LOAD_SECONDS, SECONDS_PER_SAMPLE, plan_work
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.usage.durations import (
-    Rate,
-    Rates,
-    rates,
-    remember,
-)
+from hpcbench.usage.durations import Rate, Rates, rates, remember
 from tests.unit.past import hashed, past, takes, works
 from tests.unit.small import resolved, run_task
 

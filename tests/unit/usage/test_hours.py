@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.experiment.view.usage import CAUSES, Hours
-from hpcbench.usage.hours import (
-    Run,
-    Span,
-    cut,
-    hours,
-    waited,
-)
+from hpcbench.usage.hours import Run, Span, cut, hours, waited
 
 TASKS = {"a": "m", "b": "m", "c": "n"}
 TIMES = st.integers(-50, 400).map(float)

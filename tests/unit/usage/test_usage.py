@@ -16,13 +16,8 @@ from hpcbench.experiment.view import readings
 from hpcbench.experiment.view.usage import CAUSES, Hours, Usage, Waited
 from hpcbench.files.atomic import Appender, write_json
 from hpcbench.usage import gpu_hours as usage
-from hpcbench.usage.gpu_hours import (
-    Allocation,
-    account,
-    look,
-    totals,
-    usage_of,
-)
+from hpcbench.usage.gpu_hours import Allocation, account, look, totals, usage_of
+from tests.unit.command import Cli
 from tests.unit.past import past, takes, works
 from tests.unit.reporting.test_report import shown, written
 from tests.unit.small import run_task
@@ -317,9 +312,8 @@ def test_hours_are_added_up_by_model_experiment_and_month() -> None:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path) -> Path:
     """A home with two experiments, one of them ended and accounted for."""
-    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     account(plain(tmp_path))
     other = past(tmp_path, "20261121-1432-plan-bbbb", run_task(model={"gpus": 4}))
     works(other, ONE, [(0, "started"), (3600, "finished")])
@@ -327,26 +321,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("home")
-def test_the_command_shows_one_experiment_by_run_task(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["usage", "20261120", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+def test_the_command_shows_one_experiment_by_run_task(cli: Cli) -> None:
+    data = cli.json("usage", "20261120", "--json")
     (row,) = data["hours"]
     assert (row["run_task"], row["unit"]) == ("rt", "GPU")
     assert row["allocated"] == pytest.approx(320 / 3600, abs=1e-5)
     assert row["wasted"] == pytest.approx(120 / 3600, abs=1e-5)
-    assert main(["usage", "20261120"]) == 0
-    printed = capsys.readouterr().out
+    printed = cli("usage", "20261120")
     assert "0.056 (62 %)" in printed
     assert "source: workers' records" in printed
 
 
 @pytest.mark.usefixtures("home")
-def test_the_command_adds_up_all_experiments(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["usage", "--all", "--by", "month", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["hours"]
+def test_the_command_adds_up_all_experiments(cli: Cli) -> None:
+    (row,) = cli.json("usage", "--all", "--by", "month", "--json")["hours"]
     assert row["allocated"] == pytest.approx(4 + 320 / 3600, abs=1e-5)
-    assert main(["usage", "--all"]) == 0
-    assert "20261121-1432-plan-bbbb" in capsys.readouterr().out
+    assert "20261121-1432-plan-bbbb" in cli("usage", "--all")
     assert main(["usage", "--all", "@last"]) == 2
 
 

@@ -215,30 +215,26 @@ def test_a_failure_without_an_engine_is_the_engines(tmp_path: Path) -> None:
         asked(tmp_path, "raise SystemExit(1)", state="failed")
 
 
-def test_a_socket_is_reached_over_tcp_and_connections_end(tmp_path: Path) -> None:
-    async def journey() -> tuple[bytes, bytes]:
-        async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"said " + await reader.read())
-            writer.close()
+async def test_a_socket_is_reached_over_tcp_and_connections_end(tmp_path: Path) -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"said " + await reader.read())
+        writer.close()
 
-        path = str(tmp_path / "s.sock")
-        server = await asyncio.start_unix_server(echo, path)
-        async with on_loopback(path) as port:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"x" * 300_000)
-            writer.write_eof()
-            whole = await reader.read()
-            left, other = await asyncio.open_connection("127.0.0.1", port)
-            server.close()
-            Path(path).unlink(missing_ok=True)
-            gone, third = await asyncio.open_connection("127.0.0.1", port)
-            lost = await gone.read()
-        assert await left.read() == b""
-        for one in (writer, other, third):
-            one.close()
-            await one.wait_closed()
-        return whole, lost
-
-    whole, lost = asyncio.run(asyncio.wait_for(journey(), 30))
+    path = str(tmp_path / "s.sock")
+    server = await asyncio.start_unix_server(echo, path)
+    async with on_loopback(path) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"x" * 300_000)
+        writer.write_eof()
+        whole = await reader.read()
+        left, other = await asyncio.open_connection("127.0.0.1", port)
+        server.close()
+        Path(path).unlink(missing_ok=True)
+        gone, third = await asyncio.open_connection("127.0.0.1", port)
+        lost = await gone.read()
+    assert await left.read() == b""
+    for one in (writer, other, third):
+        one.close()
+        await one.wait_closed()
     assert whole == b"said " + b"x" * 300_000
     assert lost == b""

@@ -147,21 +147,15 @@ async def ask(worker: Worker, task: ResolvedRunTask, shard: int = 0) -> None:
         await worker._judge(task, claim, got)
 
 
-def test_a_failed_pilot_is_written_down_once_for_all_workers(tmp_path: Path) -> None:
+async def test_a_failed_pilot_is_written_down_once_for_all_workers(tmp_path: Path) -> None:
     worker, task = piloting(tmp_path)
     other = Worker(worker.experiment, worker.group, Owner("other", 0, "host", 1))
-
-    async def both() -> None:
-        await asyncio.gather(
-            *(ask(one, task, number) for number, one in enumerate((worker, other)))
-        )
-        assert not worker.wishes.failed_tasks, "four samples each, and a pilot is of eight"
-        control_request(worker.experiment, "resume", pilot=4)
-        for number, one in enumerate((worker, other)):
-            await one._look_at_wishes()
-            await ask(one, task, number)
-
-    asyncio.run(both())
+    await asyncio.gather(*(ask(one, task, number) for number, one in enumerate((worker, other))))
+    assert not worker.wishes.failed_tasks, "four samples each, and a pilot is of eight"
+    control_request(worker.experiment, "resume", pilot=4)
+    for number, one in enumerate((worker, other)):
+        await one._look_at_wishes()
+        await ask(one, task, number)
     assert worker.halt.is_set()
     assert worker.wishes.rests("rt") and other.wishes.rests("rt")
     assert [one["event"] for one in said(worker.experiment)] == ["resume", "fail"]
@@ -177,19 +171,15 @@ def test_a_pilot_has_no_more_samples_than_its_run_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "fails"), [(None, True), (0, False)])
-def test_after_a_failed_pilot_resume_has_another_or_goes_on_regardless(
+async def test_after_a_failed_pilot_resume_has_another_or_goes_on_regardless(
     tmp_path: Path, wanted: int | None, fails: bool
 ) -> None:
     worker, task = piloting(tmp_path, samples=4)
-
-    async def twice() -> None:
-        await ask(worker, task)
-        control_request(worker.experiment, "resume", pilot=wanted)
-        await worker._look_at_wishes()
-        assert not worker.wishes.rests("rt")
-        claim = worker.experiment.shard_responses("rt", 0, 1)
-        claim.unlink()  # as if they had never been asked
-        await ask(worker, task)
-
-    asyncio.run(twice())
+    await ask(worker, task)
+    control_request(worker.experiment, "resume", pilot=wanted)
+    await worker._look_at_wishes()
+    assert not worker.wishes.rests("rt")
+    claim = worker.experiment.shard_responses("rt", 0, 1)
+    claim.unlink()  # as if they had never been asked
+    await ask(worker, task)
     assert bool(worker.wishes.failed_tasks) == fails

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,13 @@ from tests.unit.wrapper.running import Wrapper, install_scripted
 def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An installed distribution whose entry points are the scripted engines."""
     return install_scripted(tmp_path_factory.mktemp("plugins"))
+
+
+@pytest.fixture
+def socket_path() -> Iterator[Path]:
+    """Short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix="hb") as folder:
+        yield Path(folder) / "s"
 
 
 @pytest.fixture

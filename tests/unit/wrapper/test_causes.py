@@ -67,51 +67,35 @@ SAMPLES = [
         "dataloader's workers are out of shared memory.",
     ),
     # CUDA
-    (
-        "cuda_error",
-        f"{VLLM}torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
-    ),
-    (
-        "cuda_error",
-        "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(handle)`",
-    ),
-    (
-        "cuda_error",
-        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:77, unhandled system error",
-    ),
+    ("cuda_error",
+     f"{VLLM}torch.AcceleratorError: CUDA error: an illegal memory access was encountered"),
+    ("cuda_error",
+     "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(handle)`"),
+    ("cuda_error",
+     "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:77, unhandled system error"),
     ("cuda_error", "RuntimeError: CUDA error: uncorrectable ECC error encountered"),
     (
         "driver_too_old",  # read: torch
         "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update your "
         "GPU driver",
     ),
-    (
-        "driver_too_old",
-        "Error 803: system has unsupported display driver / cuda driver combination",
-    ),
-    (
-        "driver_too_old",
-        "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain.",
-    ),
+    ("driver_too_old",
+     "Error 803: system has unsupported display driver / cuda driver combination"),
+    ("driver_too_old",
+     "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain."),
     ("no_gpu", "RuntimeError: No CUDA GPUs are available"),
-    (
-        "no_gpu",
-        "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
-    ),
+    ("no_gpu",
+     "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"),
     ("no_gpu", "AssertionError: Torch not compiled with CUDA enabled"),  # read: torch/cuda/__init__
     (
         "no_gpu",  # read: vLLM config/device.py
         "RuntimeError: Failed to infer device type, please set the environment variable "
         "`VLLM_LOGGING_LEVEL=DEBUG` to turn on verbose logging to help debug the issue.",
     ),
-    (
-        "unsupported_hardware",
-        "RuntimeError: CUDA error: no kernel image is available for execution on the device",
-    ),
-    (
-        "unsupported_hardware",
-        "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0.",
-    ),
+    ("unsupported_hardware",
+     "RuntimeError: CUDA error: no kernel image is available for execution on the device"),
+    ("unsupported_hardware",
+     "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0."),
     # weights and configuration
     (
         "missing_weights",  # ran
@@ -166,10 +150,8 @@ SAMPLES = [
         "bad_config",  # read: transformers configuration_auto.py
         "ValueError: Unrecognized model in /weights. Should have a `model_type` key in its config.json.",
     ),
-    (
-        "bad_config",
-        "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig",
-    ),
+    ("bad_config",
+     "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig"),
     (
         "bad_option",  # ran
         "ValueError: The repository /weights contains custom code which must be executed to correctly load "
@@ -183,10 +165,8 @@ SAMPLES = [
     ),
     ("bad_option", "api_server.py: error: unrecognized arguments: --no-such-flag"),
     ("bad_option", "api_server.py: error: argument --max-num-seqs: invalid int value: 'many'"),
-    (
-        "bad_option",
-        "TypeError: Qwen2VLForConditionalGeneration.__init__() got an unexpected keyword argument 'x'",
-    ),
+    ("bad_option",
+     "TypeError: Qwen2VLForConditionalGeneration.__init__() got an unexpected keyword argument 'x'"),
     ("bad_option", f"{VLLM}AssertionError: 3 is not divisible by 2"),  # ran: tensor over two nodes
     (
         "bad_option",  # read: vLLM config/model.py
@@ -223,10 +203,8 @@ SAMPLES = [
         "the package for FlashAttention2 doesn't seem to be installed.",
     ),
     ("missing_package", "ModuleNotFoundError: No module named 'vllm'"),
-    (
-        "missing_package",
-        "ImportError: libcudart.so.13: cannot open shared object file: No such file or directory",
-    ),
+    ("missing_package",
+     "ImportError: libcudart.so.13: cannot open shared object file: No such file or directory"),
     # context
     (
         "context_too_long",  # read: vLLM v1/core/kv_cache_planning.py
@@ -249,7 +227,7 @@ SAMPLES = [
     ("disk_full", "OSError: [Errno 122] Disk quota exceeded"),
     ("socket", "OSError: [Errno 98] Address already in use"),
     ("socket", "OSError: AF_UNIX path too long"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("cause", "line"), SAMPLES)
@@ -371,10 +349,7 @@ def test_every_cause_that_can_be_found_has_a_remedy_and_a_sample() -> None:
         ([], None),
         (["loading", "ValueError: no tokenizer"], "ValueError: no tokenizer"),
         (["KeyError: 'a'", "during that", "OSError: last", "bye"], "OSError: last"),
-        (
-            [f"{VLLM}ValueError: bad head size", PARENT.format("{}")],
-            "ValueError: bad head size",
-        ),
+        ([f"{VLLM}ValueError: bad head size", PARENT.format("{}")], "ValueError: bad head size"),
         (  # vLLM's worker, the process that waits for it, and the engine's first process
             [
                 f"{VLLM}NotImplementedError: no such layer",
@@ -393,12 +368,10 @@ def test_every_cause_that_can_be_found_has_a_remedy_and_a_sample() -> None:
             "pydantic_core.ValidationError: 1 validation error for ModelConfig: "
             "Value error, max_model_len is too large",
         ),
-        (
-            ["usage: x", "api_server.py: error: unrecognized arguments: --no-x"],
-            "api_server.py: error: unrecognized arguments: --no-x",
-        ),
+        (["usage: x", "api_server.py: error: unrecognized arguments: --no-x"],
+         "api_server.py: error: unrecognized arguments: --no-x"),
     ],
-)
+)  # fmt: skip
 def test_what_is_shown_is_the_last_exception_or_the_last_line(
     lines: list[str], said: str | None
 ) -> None:

@@ -32,7 +32,6 @@ def test_each_load_has_a_client_of_its_own_and_the_one_before_is_closed(
     here.manifest_file.write_text(json.dumps({**manifest, "environments": {"": own}}))
     [group] = WorkPlan.model_validate(manifest["work"]).groups
     model = here.resolved.run_tasks[0].model
-
     owner = Owner("1_0", 0, "here", os.getpid())
 
     async def unloaded() -> None:

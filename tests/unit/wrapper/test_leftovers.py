@@ -63,46 +63,39 @@ def test_temporary_files_are_made_where_they_go_with_the_engine() -> None:
     assert temporary(Path("/" + "x" * 70)) == {}  # vLLM's sockets would not fit
 
 
-def test_what_an_engine_keeps_in_shared_memory_goes_with_it(
+async def test_what_an_engine_keeps_in_shared_memory_goes_with_it(
     tmp_path: Path, before: Path, unknown: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hpcbench.wrapper.engine_process.GRACE", 0.2)
-
-    async def journey() -> str:
-        log = Log(tmp_path / "log", Mask())
-        command = Command([sys.executable, "-c", ENGINE, str(unknown), str(before)])
-        child = await Child.start(command, {}, log)
-        while len(lines := log.tail()) < 1:
-            await asyncio.sleep(0.02)
-        assert (FOLDER / lines[0]).exists()
-        assert unknown.exists()
-        await child.stop()
-        await log.close()
-        return lines[0]
-
-    tracked = asyncio.run(asyncio.wait_for(journey(), 30))
+    log = Log(tmp_path / "log", Mask())
+    command = Command([sys.executable, "-c", ENGINE, str(unknown), str(before)])
+    child = await Child.start(command, {}, log)
+    while len(lines := log.tail()) < 1:
+        await asyncio.sleep(0.02)
+    assert (FOLDER / lines[0]).exists()
+    assert unknown.exists()
+    await child.stop()
+    await log.close()
+    tracked = lines[0]
     assert not (FOLDER / tracked).exists()
     assert not unknown.exists()
     assert before.exists()
 
 
-def test_what_was_seen_once_goes_also_if_no_process_is_left_to_be_asked(
+async def test_what_was_seen_once_goes_also_if_no_process_is_left_to_be_asked(
     tmp_path: Path, before: Path, unknown: Path
 ) -> None:
-    async def journey() -> None:
-        log = Log(tmp_path / "log", Mask())
-        command = Command([sys.executable, "-c", ENGINE, str(unknown), str(before)])
-        child = await Child.start(command, {}, log)
-        while len(log.tail()) < 1:
-            await asyncio.sleep(0.02)
-        child.see_shared_memory()
-        for pid in process_tree.members(child.pid, child.mark):
-            os.kill(pid, signal.SIGKILL)
-        await child.ended
-        await child.stop()
-        await log.close()
-
-    asyncio.run(asyncio.wait_for(journey(), 30))
+    log = Log(tmp_path / "log", Mask())
+    command = Command([sys.executable, "-c", ENGINE, str(unknown), str(before)])
+    child = await Child.start(command, {}, log)
+    while len(log.tail()) < 1:
+        await asyncio.sleep(0.02)
+    child.see_shared_memory()
+    for pid in process_tree.members(child.pid, child.mark):
+        os.kill(pid, signal.SIGKILL)
+    await child.ended
+    await child.stop()
+    await log.close()
     assert not unknown.exists()
     assert before.exists()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -38,18 +37,11 @@ def engine() -> Iterator[int]:
 
 
 @pytest.fixture
-def socket() -> Iterator[Path]:
-    """Where an engine would listen."""
-    with tempfile.TemporaryDirectory(prefix="hb") as folder:
-        yield Path(folder) / "s"
-
-
-@pytest.fixture
-def sample(engine: int, socket: Path) -> Iterator[Callable[[int], Sampler]]:
+def sample(engine: int, socket_path: Path) -> Iterator[Callable[[int], Sampler]]:
     started: list[Sampler] = []
 
     def start(gpus: int) -> Sampler:
-        started.append(Sampler(engine, "no mark", gpus, socket))
+        started.append(Sampler(engine, "no mark", gpus, socket_path))
         return started[-1]
 
     yield start
@@ -79,12 +71,12 @@ class Metrics(UnixStreamServer):
 
 
 @pytest.fixture
-def metrics(socket: Path) -> Iterator[Callable[[], Metrics]]:
+def metrics(socket_path: Path) -> Iterator[Callable[[], Metrics]]:
     """Has the engine answer from now on."""
     started: list[Metrics] = []
 
     def start() -> Metrics:
-        started.append(Metrics(socket))
+        started.append(Metrics(socket_path))
         return started[-1]
 
     yield start

@@ -47,9 +47,8 @@ def fails(wrapper: Wrapper, **body: Any) -> dict[str, Any]:
     return error
 
 
-def test_loads_answers_unloads_and_loads_again(wrapper: Wrapper) -> None:
-
-    async def journey(control: Control) -> None:
+async def test_loads_answers_unloads_and_loads_again(wrapper: Wrapper) -> None:
+    async with wrapper.control() as control:
         empty = await control.status()
         assert (empty["state"], empty["pid"], empty["in_flight"]) == ("empty", None, 0)
         for _ in range(2):
@@ -70,8 +69,6 @@ def test_loads_answers_unloads_and_loads_again(wrapper: Wrapper) -> None:
         final = await control.status()
         assert (final["state"], final["model_name"]) == ("empty", None)
         assert final["served"] == empty["served"] + 2
-
-    on(wrapper, journey)
     assert list((wrapper.folder / "e").iterdir()) == []
 
 
@@ -114,9 +111,8 @@ def test_the_signal_that_ended_it_tells_the_cause(wrapper: Wrapper) -> None:
         assert error["cause"] == cause
 
 
-def test_every_change_of_state_is_reported_as_it_happens(wrapper: Wrapper) -> None:
-
-    async def journey(control: Control) -> None:
+async def test_every_change_of_state_is_reported_as_it_happens(wrapper: Wrapper) -> None:
+    async with wrapper.control() as control:
         seen: list[dict[str, Any]] = []
 
         async def listen() -> None:
@@ -137,14 +133,11 @@ def test_every_change_of_state_is_reported_as_it_happens(wrapper: Wrapper) -> No
         assert [state for state, _ in groupby(status["state"] for status in seen)] == states
         assert seen[-1]["error"]["cause"] == "missing_weights"
 
-    on(wrapper, journey)
 
-
-def test_progress_is_the_last_line_of_the_log_while_loading(wrapper: Wrapper) -> None:
+async def test_progress_is_the_last_line_of_the_log_while_loading(wrapper: Wrapper) -> None:
     bar = ["INFO loading\n", *(f"\rshards: {n}/4" for n in range(1, 4)), "\r"]
     body = {**wrapper.body(**{"print": bar, "then": "serve", "late": True}), "engine": "wayward"}
-
-    async def journey(control: Control) -> None:
+    async with wrapper.control() as control:
         await control.ask("POST", "/v1/model/load", body)
         reported = []
         while (status := await control.status())["state"] == "loading":
@@ -153,13 +146,10 @@ def test_progress_is_the_last_line_of_the_log_while_loading(wrapper: Wrapper) ->
         assert "shards: 3/4" in reported
         assert (await control.status())["progress"] is None
 
-    on(wrapper, journey)
 
-
-def test_all_that_a_load_says_reaches_the_engine(wrapper: Wrapper) -> None:
+async def test_all_that_a_load_says_reaches_the_engine(wrapper: Wrapper) -> None:
     body = {**wrapper.body(), "engine": "wayward", "cpus": 3, "images": 2, "reuse": True}
-
-    async def journey(control: Control) -> None:
+    async with wrapper.control() as control:
         await control.loaded(body)
         code, answer = await control.chat(model_params={"temperature": 0.1, "top_k": 5})
         assert code == 200
@@ -171,12 +161,9 @@ def test_all_that_a_load_says_reaches_the_engine(wrapper: Wrapper) -> None:
         code, refused = await control.chat(messages=[{"role": "user", "content": [part]}])
         assert (code, refused["error"]["code"]) == (400, "media_not_allowed")
 
-    on(wrapper, journey)
 
-
-def test_draining_lets_requests_end_and_takes_no_more(wrapper: Wrapper) -> None:
-
-    async def journey(control: Control) -> None:
+async def test_draining_lets_requests_end_and_takes_no_more(wrapper: Wrapper) -> None:
+    async with wrapper.control() as control:
         await control.loaded(wrapper.body(gap=0.15))
         streaming = asyncio.ensure_future(stream(control))
         while not (await control.status())["in_flight"]:
@@ -189,12 +176,9 @@ def test_draining_lets_requests_end_and_takes_no_more(wrapper: Wrapper) -> None:
         assert (await streaming).endswith(b"data: [DONE]\n\n")
         assert await unloading == (200, {"state": "empty"})
 
-    on(wrapper, journey)
 
-
-def test_draining_ends_with_its_time(wrapper: Wrapper) -> None:
-
-    async def journey(control: Control) -> None:
+async def test_draining_ends_with_its_time(wrapper: Wrapper) -> None:
+    async with wrapper.control() as control:
         loaded = await control.loaded(wrapper.body(gap=600))
         streaming = asyncio.ensure_future(stream(control))
         while not (await control.status())["in_flight"]:
@@ -204,8 +188,6 @@ def test_draining_ends_with_its_time(wrapper: Wrapper) -> None:
             await streaming
         assert gone([loaded["pid"]], 0.1)
 
-    on(wrapper, journey)
-
 
 async def stream(control: Control) -> bytes:
     body = {"messages": [], "stream": True}
@@ -213,9 +195,8 @@ async def stream(control: Control) -> bytes:
         return await answer.read()
 
 
-def test_unload_ends_a_load_that_hangs(wrapper: Wrapper) -> None:
-
-    async def journey(control: Control) -> None:
+async def test_unload_ends_a_load_that_hangs(wrapper: Wrapper) -> None:
+    async with wrapper.control() as control:
         await control.ask("POST", "/v1/model/load", wrapper.body(start="hang"))
         while (pid := (await control.status())["pid"]) is None:
             await asyncio.sleep(0.02)
@@ -224,12 +205,9 @@ def test_unload_ends_a_load_that_hangs(wrapper: Wrapper) -> None:
         assert (await control.status())["error"] is None
         await control.loaded(wrapper.body())
 
-    on(wrapper, journey)
 
-
-def test_an_engine_that_dies_is_seen_and_can_be_loaded_again(wrapper: Wrapper) -> None:
-
-    async def journey(control: Control) -> None:
+async def test_an_engine_that_dies_is_seen_and_can_be_loaded_again(wrapper: Wrapper) -> None:
+    async with wrapper.control() as control:
         await control.loaded(wrapper.body(plan=["ok", "die_early"]))
         assert (await control.chat())[0] == 200
         code, answer = await control.chat()
@@ -247,8 +225,6 @@ def test_an_engine_that_dies_is_seen_and_can_be_loaded_again(wrapper: Wrapper) -
         killed = (await control.until("failed"))["error"]
         assert killed["message"].startswith("engine was ended by SIGKILL (out of memory?)")
         assert (killed["cause"], killed["signal"]) == ("out_of_memory", "SIGKILL")
-
-    on(wrapper, journey)
 
 
 def test_an_engine_that_dies_talking_is_reported_as_dead(start: Start) -> None:
@@ -268,22 +244,18 @@ def test_an_engine_that_dies_talking_is_reported_as_dead(start: Start) -> None:
     on(wrapper, journey)
 
 
-def test_an_engine_that_drops_one_request_but_lives_stays(wrapper: Wrapper) -> None:
-
-    async def journey(control: Control) -> None:
+async def test_an_engine_that_drops_one_request_but_lives_stays(wrapper: Wrapper) -> None:
+    async with wrapper.control() as control:
         await control.loaded(wrapper.body(plan=["drop"]))
         code, answer = await control.chat()
         assert (code, answer["error"]["code"]) == (502, "engine_unreachable")
         assert (await control.chat())[0] == 200
 
-    on(wrapper, journey)
 
-
-def test_a_stalled_engine_is_ended_with_a_diagnosis(wrapper: Wrapper) -> None:
+async def test_a_stalled_engine_is_ended_with_a_diagnosis(wrapper: Wrapper) -> None:
     options = {"answer": "silence", "print": ["last words\n"]}
     body = {**wrapper.body(**options), "engine": "wayward", "stall_timeout": 0.3}
-
-    async def journey(control: Control) -> None:
+    async with wrapper.control() as control:
         loaded = await control.loaded(body)
         code, answer = await control.chat()
         assert (code, answer["error"]["cause"]) == (503, "stalled")
@@ -296,17 +268,12 @@ def test_a_stalled_engine_is_ended_with_a_diagnosis(wrapper: Wrapper) -> None:
         await control.unload()
         assert gone([loaded["pid"]], 0.1)
 
-    on(wrapper, journey)
 
-
-def test_a_slow_stream_is_no_stall(wrapper: Wrapper) -> None:
-
-    async def journey(control: Control) -> None:
+async def test_a_slow_stream_is_no_stall(wrapper: Wrapper) -> None:
+    async with wrapper.control() as control:
         await control.loaded({**wrapper.body(gap=0.3), "stall_timeout": 1.5})
         assert (await stream(control)).endswith(b"data: [DONE]\n\n")  # eight times 0.3 s
         assert (await control.status())["state"] == "ready"
-
-    on(wrapper, journey)
 
 
 async def unread(control: Control) -> aiohttp.ClientResponse:
@@ -315,10 +282,9 @@ async def unread(control: Control) -> aiohttp.ClientResponse:
     return await control.session.post("/v1/chat/completions", json=body)
 
 
-def test_a_client_that_does_not_read_is_no_stall_of_the_engine(wrapper: Wrapper) -> None:
+async def test_a_client_that_does_not_read_is_no_stall_of_the_engine(wrapper: Wrapper) -> None:
     body = {**wrapper.body(), "engine": "wayward", "stall_timeout": 1}
-
-    async def journey(control: Control) -> None:
+    async with wrapper.control() as control:
         await control.loaded(body)
         answer = await unread(control)
         await asyncio.sleep(3.5)
@@ -327,13 +293,10 @@ def test_a_client_that_does_not_read_is_no_stall_of_the_engine(wrapper: Wrapper)
         assert (await control.chat())[0] == 200
         answer.close()
 
-    on(wrapper, journey)
 
-
-def test_an_unread_answer_hides_no_stall_of_another_request(wrapper: Wrapper) -> None:
+async def test_an_unread_answer_hides_no_stall_of_another_request(wrapper: Wrapper) -> None:
     body = {**wrapper.body(), "engine": "wayward", "stall_timeout": 1}
-
-    async def journey(control: Control) -> None:
+    async with wrapper.control() as control:
         await control.loaded(body)
         answer = await unread(control)
         await asyncio.sleep(0.5)
@@ -342,16 +305,13 @@ def test_an_unread_answer_hides_no_stall_of_another_request(wrapper: Wrapper) ->
         assert "; requests in flight: 1" in refused["error"]["message"]
         answer.close()
 
-    on(wrapper, journey)
 
-
-def test_an_engine_whose_first_process_is_a_zombie_is_ended(
+async def test_an_engine_whose_first_process_is_a_zombie_is_ended(
     wrapper: Wrapper, tmp_path: Path
 ) -> None:
     now = tmp_path / "now"
     body = {**wrapper.body(then="undead", now=str(now)), "engine": "wayward"}
-
-    async def journey(control: Control) -> None:
+    async with wrapper.control() as control:
         loaded = await control.loaded(body)
         now.touch()
         error = (await control.until("failed"))["error"]
@@ -359,8 +319,6 @@ def test_an_engine_whose_first_process_is_a_zombie_is_ended(
         assert "some of its threads still run" in error["message"]
         await control.unload()
         assert not Path(f"/proc/{loaded['pid']}").exists()
-
-    on(wrapper, journey)
 
 
 @contextlib.asynccontextmanager
@@ -377,9 +335,7 @@ async def supervised(folder: Path, body: dict[str, Any]) -> AsyncIterator[Superv
         await supervisor.close()
 
 
-def test_an_idle_engine_that_does_not_answer_is_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_idle_engine_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Supervisor, "look_seconds", 0.02)
     monkeypatch.setattr(Supervisor, "probe_seconds", 0.1)
     body = {"engine": "tests.scripted_engine:ScriptedEngine", "model_path": "/w", "model_name": "m"}
@@ -605,10 +561,11 @@ def test_all_output_is_in_the_log_when_the_engine_has_ended(wrapper: Wrapper) ->
     assert lines == [line] * 30_000
 
 
-def test_a_process_that_escapes_and_keeps_the_log_open_holds_nothing_up(wrapper: Wrapper) -> None:
+async def test_a_process_that_escapes_and_keeps_the_log_open_holds_nothing_up(
+    wrapper: Wrapper,
+) -> None:
     pids = wrapper.folder / "pids"
-
-    async def journey(control: Control) -> None:
+    async with wrapper.control() as control:
         await control.loaded({**wrapper.body(then="escape", pids=str(pids)), "engine": "wayward"})
         escaped = int(pids.read_text())
         try:
@@ -617,8 +574,6 @@ def test_a_process_that_escapes_and_keeps_the_log_open_holds_nothing_up(wrapper:
             await control.loaded(wrapper.body())
         finally:
             os.kill(escaped, signal.SIGKILL)
-
-    on(wrapper, journey)
 
 
 def sockets_of(pid: int) -> set[str]:
@@ -643,13 +598,10 @@ def test_no_other_user_may_open_its_sockets_and_no_port_is_open(wrapper: Wrapper
         probe.connect(str(wrapper.socket))
 
 
-def test_memory_of_the_engine_is_seen_while_it_lives(wrapper: Wrapper) -> None:
-
-    async def journey(control: Control) -> None:
+async def test_memory_of_the_engine_is_seen_while_it_lives(wrapper: Wrapper) -> None:
+    async with wrapper.control() as control:
         await control.loaded(wrapper.body())
         peak = 0.0
         while not peak or peak < 5:  # at first it is a Python that has hardly started
             peak = (await control.chat())[1]["metrics"]["peak_memory_mb"]
         assert peak < 500  # a Python with aiohttp
-
-    on(wrapper, journey)

@@ -82,15 +82,12 @@ TEXT = "".join(Script().pieces)
 
 
 @pytest.mark.parametrize("size", [1, 4_000, 16_384, 2**18, 2**20, 2**20 + 1, 9_000_000])
-def test_a_page_of_any_size_reaches_the_engine_unchanged(size: int) -> None:
-    async def journey() -> None:
-        async with served(limit=2**24) as (_, engine, one):
-            page = os.urandom(size)
-            call, text = await ask(one, *question(page))
-            assert text == TEXT and call.status == (0, "")
-            assert image_hashes(engine.seen[0]["raw"]) == image_hashes(_as_uri(page))
-
-    run(journey())
+async def test_a_page_of_any_size_reaches_the_engine_unchanged(size: int) -> None:
+    async with served(limit=2**24) as (_, engine, one):
+        page = os.urandom(size)
+        call, text = await ask(one, *question(page))
+        assert text == TEXT and call.status == (0, "")
+        assert image_hashes(engine.seen[0]["raw"]) == image_hashes(_as_uri(page))
 
 
 def _as_uri(*pages: bytes) -> bytes:
@@ -99,31 +96,25 @@ def _as_uri(*pages: bytes) -> bytes:
 
 
 @pytest.mark.long
-def test_pages_of_one_connection_do_not_mix() -> None:
-    async def journey() -> None:
-        async with served(limit=2**23) as (_, engine, one):
-            pages = [os.urandom(size) for size in (2_000_000, 10, 3_000_000, 70_000, 0x100000) * 4]
-            asked = [ask(one, *question(page, text=f"Page {n}.")) for n, page in enumerate(pages)]
-            for call, text in await asyncio.gather(*asked):
-                assert text == TEXT and call.status == (0, "")
-            for seen in engine.seen:
-                text = json.loads(seen["raw"])["messages"][0]["content"][-1]["text"]
-                page = pages[int(text.strip("Page ."))]
-                assert image_hashes(seen["raw"]) == image_hashes(_as_uri(page))
-            assert len(engine.seen) == len(pages)
-
-    run(journey())
+async def test_pages_of_one_connection_do_not_mix() -> None:
+    async with served(limit=2**23) as (_, engine, one):
+        pages = [os.urandom(size) for size in (2_000_000, 10, 3_000_000, 70_000, 0x100000) * 4]
+        asked = [ask(one, *question(page, text=f"Page {n}.")) for n, page in enumerate(pages)]
+        for call, text in await asyncio.gather(*asked):
+            assert text == TEXT and call.status == (0, "")
+        for seen in engine.seen:
+            text = json.loads(seen["raw"])["messages"][0]["content"][-1]["text"]
+            page = pages[int(text.strip("Page ."))]
+            assert image_hashes(seen["raw"]) == image_hashes(_as_uri(page))
+        assert len(engine.seen) == len(pages)
 
 
 @pytest.mark.long
-def test_512_calls_at_once_end_in_order() -> None:
-    async def journey() -> None:
-        async with served() as (_, engine, one):
-            answers = await asyncio.gather(*(ask(one, *question()) for _ in range(512)))
-            assert {(call.status, text) for call, text in answers} == {((0, ""), TEXT)}
-            assert len(engine.seen) == 512
-
-    run(journey())
+async def test_512_calls_at_once_end_in_order() -> None:
+    async with served() as (_, engine, one):
+        answers = await asyncio.gather(*(ask(one, *question()) for _ in range(512)))
+        assert {(call.status, text) for call, text in answers} == {((0, ""), TEXT)}
+        assert len(engine.seen) == 512
 
 
 # a client that is not ours
@@ -167,20 +158,17 @@ async def exchange(socket: Path, sent: bytes, size: int = 2**20) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_a_request_may_come_in_any_pieces(size: int) -> None:
-    async def journey() -> None:
-        async with scripted() as (plane, engine):
-            page = os.urandom(3000)
-            whole = message(b"".join(question(page)))
-            sent = opened() + called() + data(whole[:3]) + data(b"\2" + whole[3:99] + b"\0\0", 8)
-            sent += http2.frame(http2.PING, b"12345678") + http2.frame(0x20, b"of an extension")
-            sent += data(whole[99:]) + data(b"", http2.END_STREAM)
-            answer = await exchange(plane.worker_socket, sent, size)
-            assert http2.frame(http2.PING, b"12345678", http2.ACK) in answer
-            assert b"grpc-status\x010" in answer
-            assert image_hashes(engine.seen[0]["raw"]) == image_hashes(_as_uri(page))
-
-    run(journey())
+async def test_a_request_may_come_in_any_pieces(size: int) -> None:
+    async with scripted() as (plane, engine):
+        page = os.urandom(3000)
+        whole = message(b"".join(question(page)))
+        sent = opened() + called() + data(whole[:3]) + data(b"\2" + whole[3:99] + b"\0\0", 8)
+        sent += http2.frame(http2.PING, b"12345678") + http2.frame(0x20, b"of an extension")
+        sent += data(whole[99:]) + data(b"", http2.END_STREAM)
+        answer = await exchange(plane.worker_socket, sent, size)
+        assert http2.frame(http2.PING, b"12345678", http2.ACK) in answer
+        assert b"grpc-status\x010" in answer
+        assert image_hashes(engine.seen[0]["raw"]) == image_hashes(_as_uri(page))
 
 
 NO_KEY = header_block(STREAM, {})
@@ -201,25 +189,22 @@ OTHER = header_block("/inference.GRPCInferenceService/ModelInfer", {"x-api-key":
         (called() + data(message(bytes(2**20 + 1))[:9]), 8, b"larger than 1048576 bytes"),
     ],
 )
-def test_what_is_no_request_is_refused_and_the_next_one_is_answered(
+async def test_what_is_no_request_is_refused_and_the_next_one_is_answered(
     sent: bytes, status: int, said: bytes
 ) -> None:
-    async def journey() -> None:
-        async with scripted() as (plane, engine):
-            answer = await exchange(plane.worker_socket, opened() + sent)
-            assert b"grpc-status" + bytes([len(str(status))]) + str(status).encode() in answer
-            assert said in answer
-            assert engine.seen == []
-            after = called(3) + data(message(b"".join(question())), 1, 3)
-            reader, writer = await asyncio.open_unix_connection(str(plane.worker_socket))
-            writer.write(opened() + sent + after)
-            found = b""
-            while b"grpc-status\x010" not in found:
-                found += await reader.read(2**16)
-            writer.close()
-            assert len(engine.seen) == 1
-
-    run(journey())
+    async with scripted() as (plane, engine):
+        answer = await exchange(plane.worker_socket, opened() + sent)
+        assert b"grpc-status" + bytes([len(str(status))]) + str(status).encode() in answer
+        assert said in answer
+        assert engine.seen == []
+        after = called(3) + data(message(b"".join(question())), 1, 3)
+        reader, writer = await asyncio.open_unix_connection(str(plane.worker_socket))
+        writer.write(opened() + sent + after)
+        found = b""
+        while b"grpc-status\x010" not in found:
+            found += await reader.read(2**16)
+        writer.close()
+        assert len(engine.seen) == 1
 
 
 @pytest.mark.parametrize(
@@ -235,151 +220,125 @@ def test_what_is_no_request_is_refused_and_the_next_one_is_answered(
         opened() + data(b"\x09abc", 8),
     ],
 )
-def test_a_connection_that_speaks_something_else_is_closed(sent: bytes) -> None:
-    async def journey() -> None:
-        async with scripted() as (plane, engine):
-            answer = await asyncio.wait_for(exchange(plane.worker_socket, sent), 10)
-            assert b"grpc-status\x010" not in answer and engine.seen == []
-
-    run(journey())
+async def test_a_connection_that_speaks_something_else_is_closed(sent: bytes) -> None:
+    async with scripted() as (plane, engine):
+        answer = await asyncio.wait_for(exchange(plane.worker_socket, sent), 10)
+        assert b"grpc-status\x010" not in answer and engine.seen == []
 
 
-def test_no_more_is_sent_than_the_client_takes() -> None:
-    async def journey() -> None:
-        pieces = tuple("word" * 10 for _ in range(30))
-        async with scripted(Script(pieces=pieces)) as (plane, _):
-            reader, writer = await asyncio.open_unix_connection(str(plane.worker_socket))
-            writer.write(opened(setting(http2.FIRST_WINDOW, 100)) + called())
-            writer.write(data(message(b"".join(question())), 1))
-            taken, texts, ended = 0, b"", False
-            while not ended:
-                head = await asyncio.wait_for(reader.readexactly(9), 10)
-                body = await reader.readexactly(int.from_bytes(head[:3], "big"))
-                ended = head[3] == http2.HEADERS and bool(head[4] & http2.END_STREAM)
-                if head[3] == http2.DATA:
-                    taken += len(body)
-                    texts += body
-                    assert taken <= 100
-                    if taken == 100:
-                        taken = 0
-                        writer.write(http2.frame(http2.WINDOW, (100).to_bytes(4, "big"), 0, 1))
-            writer.close()
-            found, at = [], 0
-            while at < len(texts):
-                end = at + 5 + int.from_bytes(texts[at + 1 : at + 5], "big")
-                found.append(texts[at + 5 : end])
-                at = end
-            assert text_of(found) == "".join(pieces)
-
-    run(journey())
+async def test_no_more_is_sent_than_the_client_takes() -> None:
+    pieces = tuple("word" * 10 for _ in range(30))
+    async with scripted(Script(pieces=pieces)) as (plane, _):
+        reader, writer = await asyncio.open_unix_connection(str(plane.worker_socket))
+        writer.write(opened(setting(http2.FIRST_WINDOW, 100)) + called())
+        writer.write(data(message(b"".join(question())), 1))
+        taken, texts, ended = 0, b"", False
+        while not ended:
+            head = await asyncio.wait_for(reader.readexactly(9), 10)
+            body = await reader.readexactly(int.from_bytes(head[:3], "big"))
+            ended = head[3] == http2.HEADERS and bool(head[4] & http2.END_STREAM)
+            if head[3] == http2.DATA:
+                taken += len(body)
+                texts += body
+                assert taken <= 100
+                if taken == 100:
+                    taken = 0
+                    writer.write(http2.frame(http2.WINDOW, (100).to_bytes(4, "big"), 0, 1))
+        writer.close()
+        found, at = [], 0
+        while at < len(texts):
+            end = at + 5 + int.from_bytes(texts[at + 1 : at + 5], "big")
+            found.append(texts[at + 5 : end])
+            at = end
+        assert text_of(found) == "".join(pieces)
 
 
 @pytest.mark.parametrize("way", ["the call", "the connection"])
-def test_a_client_that_leaves_ends_the_work_of_the_engine(way: str) -> None:
-    async def journey() -> None:
-        async with served(Script(gap=10)) as (plane, engine, one):
-            call = one.open(HEADERS)
-            await one.send(call, question())
-            await call.begin()
-            assert plane.supervisor.meter.in_flight == 1
-            if way == "the call":
-                one.release(call)
-            else:
-                one.close()
-            while not engine.left:
-                await asyncio.sleep(0.01)
-            assert plane.supervisor.meter.in_flight == 0
-
-    run(journey())
+async def test_a_client_that_leaves_ends_the_work_of_the_engine(way: str) -> None:
+    async with served(Script(gap=10)) as (plane, engine, one):
+        call = one.open(HEADERS)
+        await one.send(call, question())
+        await call.begin()
+        assert plane.supervisor.meter.in_flight == 1
+        if way == "the call":
+            one.release(call)
+        else:
+            one.close()
+        while not engine.left:
+            await asyncio.sleep(0.01)
+        assert plane.supervisor.meter.in_flight == 0
 
 
-def test_a_client_that_leaves_within_its_page_costs_nothing() -> None:
-    async def journey() -> None:
-        async with served(limit=2**22) as (plane, engine, one):
-            reader, writer = await asyncio.open_unix_connection(str(plane.worker_socket))
-            whole = message(b"".join(question(os.urandom(2**20))))
-            writer.write(opened() + called() + data(whole[:500]) + data(whole[500:900_000])[:-7])
-            await writer.drain()
-            writer.close()
-            assert (await ask(one, *question()))[1] == TEXT
-            assert len(engine.seen) == 1 and plane.supervisor.meter.in_flight == 0
-
-    run(journey())
+async def test_a_client_that_leaves_within_its_page_costs_nothing() -> None:
+    async with served(limit=2**22) as (plane, engine, one):
+        reader, writer = await asyncio.open_unix_connection(str(plane.worker_socket))
+        whole = message(b"".join(question(os.urandom(2**20))))
+        writer.write(opened() + called() + data(whole[:500]) + data(whole[500:900_000])[:-7])
+        await writer.drain()
+        writer.close()
+        assert (await ask(one, *question()))[1] == TEXT
+        assert len(engine.seen) == 1 and plane.supervisor.meter.in_flight == 0
 
 
-def test_an_answer_that_waits_for_its_client_is_no_silence_of_the_engine() -> None:
-    async def journey() -> None:
-        pieces = tuple("word" * 2000 for _ in range(400))
-        async with scripted(Script(pieces=pieces)) as (plane, _):
-            reader, writer = await asyncio.open_unix_connection(str(plane.worker_socket))
-            writer.write(opened(setting(http2.FIRST_WINDOW, http2.MOST)) + called())
-            writer.write(http2.frame(http2.WINDOW, (2**30).to_bytes(4, "big")))
-            writer.write(data(message(b"".join(question())), 1))
-            meter = plane.supervisor.meter
-            while not meter.unread:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)
-            assert meter.unread == 1
-            found = b""
-            while b"grpc-status\x010" not in found[-99:]:
-                found += await reader.read(2**20)
-            assert len(found) > 400 * 8000 and meter.unread == 0
-            writer.close()
-
-    run(journey())
+async def test_an_answer_that_waits_for_its_client_is_no_silence_of_the_engine() -> None:
+    pieces = tuple("word" * 2000 for _ in range(400))
+    async with scripted(Script(pieces=pieces)) as (plane, _):
+        reader, writer = await asyncio.open_unix_connection(str(plane.worker_socket))
+        writer.write(opened(setting(http2.FIRST_WINDOW, http2.MOST)) + called())
+        writer.write(http2.frame(http2.WINDOW, (2**30).to_bytes(4, "big")))
+        writer.write(data(message(b"".join(question())), 1))
+        meter = plane.supervisor.meter
+        while not meter.unread:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert meter.unread == 1
+        found = b""
+        while b"grpc-status\x010" not in found[-99:]:
+            found += await reader.read(2**20)
+        assert len(found) > 400 * 8000 and meter.unread == 0
+        writer.close()
 
 
-def test_at_the_end_open_calls_may_end_and_no_others_begin(
+async def test_at_the_end_open_calls_may_end_and_no_others_begin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(grpc_wire, "GRACE_SECONDS", 30)
+    async with scripted(Script(gap=0.1)) as (plane, _):
+        one = await connected(str(plane.worker_socket), Connection)
+        asking = asyncio.ensure_future(ask(one, *question()))
+        while not plane.supervisor.meter.in_flight:
+            await asyncio.sleep(0.01)
 
-    async def journey() -> None:
-        async with scripted(Script(gap=0.1)) as (plane, _):
-            one = await connected(str(plane.worker_socket), Connection)
-            asking = asyncio.ensure_future(ask(one, *question()))
-            while not plane.supervisor.meter.in_flight:
-                await asyncio.sleep(0.01)
+        async def later() -> None:
+            while one.usable:
+                await asyncio.sleep(0.005)
+            with pytest.raises(Broken, match="connection was closed"):
+                await ask(one, *question())
 
-            async def later() -> None:
-                while one.usable:
-                    await asyncio.sleep(0.005)
-                with pytest.raises(Broken, match="connection was closed"):
-                    await ask(one, *question())
-
-            late = asyncio.ensure_future(later())
-        assert (await asking)[1] == TEXT
-        await late
-
-    run(journey())
+        late = asyncio.ensure_future(later())
+    assert (await asking)[1] == TEXT
+    await late
 
 
-def test_a_call_that_does_not_end_in_time_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_that_does_not_end_in_time_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_wire, "GRACE_SECONDS", 0.1)
-
-    async def journey() -> None:
-        async with scripted(Script(gap=60)) as (plane, _):
-            one = await connected(str(plane.worker_socket), Connection)
-            asking = asyncio.ensure_future(ask(one, *question()))
-            while not plane.supervisor.meter.in_flight:
-                await asyncio.sleep(0.01)
-        with pytest.raises(Broken, match="connection was closed"):
-            await asking
-
-    run(journey())
+    async with scripted(Script(gap=60)) as (plane, _):
+        one = await connected(str(plane.worker_socket), Connection)
+        asking = asyncio.ensure_future(ask(one, *question()))
+        while not plane.supervisor.meter.in_flight:
+            await asyncio.sleep(0.01)
+    with pytest.raises(Broken, match="connection was closed"):
+        await asking
 
 
-def test_a_bug_is_an_error_of_its_call_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def journey() -> None:
-        async with served() as (_, _, one):
-            with monkeypatch.context() as patch:
-                patch.setattr(chat, "read_request", lambda unread: 1 / 0)
-                call, text = await ask(one, *question())
-                assert text == ""
-                assert call.status == (13, "a bug in the wrapper: ZeroDivisionError")
-            assert (await ask(one, *question()))[1] == TEXT
-
-    run(journey())
+async def test_a_bug_is_an_error_of_its_call_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served() as (_, _, one):
+        with monkeypatch.context() as patch:
+            patch.setattr(chat, "read_request", lambda unread: 1 / 0)
+            call, text = await ask(one, *question())
+            assert text == ""
+            assert call.status == (13, "a bug in the wrapper: ZeroDivisionError")
+        assert (await ask(one, *question()))[1] == TEXT
 
 
 @pytest.mark.long
