@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 
 from hpcbench import garbage
 from hpcbench.secret import in_texts
+from hpcbench.variables import variable
 from tests.campaign import FULL, SEARCH, examples
 from tests.cluster.image import REQUIREMENTS
 from tests.cluster.lab import Lab
@@ -59,8 +60,10 @@ def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage while tests are collected: it takes a quarter of that time, in each process.
 
     Nor does a later search look at modules and tests: they are no garbage, and there are millions of objects.
+    gRPC, which tests import before the wrapper does, starts no threads in processes that tests fork
+    (`open_inference/without_forks.py`): these would end them.
     """
-    with garbage.loading():
+    with garbage.loading(), variable("GRPC_ENABLE_FORK_SUPPORT", "0"):
         done = yield
     gc.freeze()
     return done
