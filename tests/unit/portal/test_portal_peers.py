@@ -7,13 +7,15 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hpcbench.portal import peer_accounts
 from hpcbench.portal.peer_accounts import Doorkeeper, Peer
-from tests.unit.portal.served import Served, served
+from tests.unit.portal.served import served
 
 STRANGER = 65534
 """Number of the account `nobody`."""
@@ -53,12 +55,13 @@ def call(where: str, uid: int = OURS) -> bytes:
     return found.stdout
 
 
-def open_to_all(portal: Served, tmp_path: Path) -> None:
-    """Take away what the file system does for us: only the check of the peer is left."""
-    portal.socket.chmod(0o777)
-    for folder in (tmp_path, *tmp_path.parents):
-        if (mode := folder.stat().st_mode) & 0o011 != 0o011:
-            folder.chmod(mode | 0o011)
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every account can enter; pytest closes its own again when a further pytest starts."""
+    with tempfile.TemporaryDirectory(prefix="hb") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
 
 
 READ = tuple(list(peer_accounts.TABLES))
@@ -67,18 +70,18 @@ READ = tuple(list(peer_accounts.TABLES))
 
 @as_root
 @pytest.mark.parametrize("tables", [peer_accounts.TABLES, READ])
-def test_a_stranger_gets_not_one_byte(tmp_path: Path, tables: tuple[Path, ...]) -> None:
-    with served(tmp_path, doorkeeper=Doorkeeper(OURS, tables=tables)) as portal:
-        open_to_all(portal, tmp_path)
+def test_a_stranger_gets_not_one_byte(open_folder: Path, tables: tuple[Path, ...]) -> None:
+    with served(open_folder, doorkeeper=Doorkeeper(OURS, tables=tables)) as portal:
+        portal.socket.chmod(0o777)  # the check of the peer is left
         for where in (str(portal.socket), f"127.0.0.1:{portal.port}"):
             assert call(where, STRANGER) == b"", where
             assert call(where).startswith(b"HTTP/1.1 200 OK"), "the user himself gets in"
 
 
 @as_root
-def test_the_proxys_account_gets_in_where_the_user_named_it(tmp_path: Path) -> None:
-    with served(tmp_path, doorkeeper=Doorkeeper(OURS, proxy_uid=STRANGER)) as portal:
-        open_to_all(portal, tmp_path)
+def test_the_proxys_account_gets_in_where_the_user_named_it(open_folder: Path) -> None:
+    with served(open_folder, doorkeeper=Doorkeeper(OURS, proxy_uid=STRANGER)) as portal:
+        portal.socket.chmod(0o777)  # the check of the peer is left
         for where in (str(portal.socket), f"127.0.0.1:{portal.port}"):
             assert call(where, STRANGER).startswith(b"HTTP/1.1 200 OK"), where
             assert call(where, STRANGER - 1) == b"", "and no third one"
