@@ -236,6 +236,8 @@ def _running(it: _Served) -> Iterator[subprocess.Popen[bytes]]:
         argv += [option, str(file)]
     if arguments.web_socket:
         argv.append("--web-socket")
+    if (limit := it.model.request_bytes) is not None:
+        argv += ["--request-limit", str(limit)]
     media = arguments.media_root.resolve() if arguments.media_root else None
     seen = [str(one) for one in (it.model.source, media, *tls) if one]
     binds = [str(folder), *(f"{one}:{one}:ro" for one in seen)]

@@ -201,6 +201,14 @@ class Model(Definition):
     """Maximum time until the engine is ready, seconds."""
     stall_timeout: float = Field(default=300, gt=0)
     """Maximum time without output of an engine that has requests, seconds; then hpcbench stops the engine."""
+    request_mb: float | None = Field(default=None, ge=1, le=1000)
+    """Maximum size of a request with its images, MB (10^6 bytes); the wrapper refuses a larger one. A page
+    has a third more bytes in a request than in its file, over gRPC as many. Without it: 67.1 MB (64 MiB)."""
+
+    @property
+    def request_bytes(self) -> int | None:
+        """Maximum size of a request, bytes; None: the wrapper's own."""
+        return None if self.request_mb is None else round(self.request_mb * 1e6)
 
     @property
     def engines_per_gpu(self) -> int:

@@ -120,6 +120,8 @@ class EngineProcess:
         stored: Mapping[str, Any] = experiment.manifest["environments"]  # type: ignore[assignment]
         self._stored = stored
         self._environment = plugins.Environment(**stored[group.environment])
+        self._request_bytes: int | None = None
+        """Maximum size of a request that its wrapper is started with; None: the wrapper's own."""
         self.elsewhere = self._environment.kind in environments.ELSEWHERE
         """Whether it runs on another machine, whose memory and GPUs cannot be read from here."""
         self._key = secrets.token_urlsafe(32)
@@ -164,7 +166,7 @@ class EngineProcess:
         started, log_begins = time.monotonic(), self.log.stat().st_size if self.log.exists() else 0
         tasks = [task for task in self.run_tasks if task.model.name == model.name]
         await self._end_party()
-        await self._be_in(tasks[0].environment)
+        await self._be_in(tasks[0].environment, model.request_bytes)
         if self._process is None or self._process.poll() is not None:
             await self._start_process()
         if self.model is not None or (await self.client.status())["state"] != "empty":
@@ -332,12 +334,15 @@ class EngineProcess:
         if used and self.group.sharing == 1:
             await self._unloaded()
 
-    async def _be_in(self, environment: str) -> None:
-        """End the wrapper if a model needs another environment: arms may differ in it."""
+    async def _be_in(self, environment: str, request_bytes: int | None = None) -> None:
+        """End the wrapper if a model needs another environment, or another limit of requests.
+
+        Arms may differ in both. None: the model has no requests here, or the wrapper's own limit.
+        """
         wanted = plugins.Environment(**self._stored[environment])
-        if wanted != self._environment:
+        if (wanted, request_bytes) != (self._environment, self._request_bytes):
             await self._end_process()
-            self._environment = wanted
+            self._environment, self._request_bytes = wanted, request_bytes
 
     def _media_root(self, tasks: Sequence[ResolvedRunTask]) -> Path | None:
         """The folder below which images are named instead of sent, if a run task requests that."""
@@ -361,7 +366,9 @@ class EngineProcess:
             self._environment,
             ["python", "-m", "hpcbench.wrapper", "--socket", str(socket)]
             + ["--engine-dir", str(self._folder), "--log", str(self.log)]
-            + (["--worker-socket", self._grpc_socket] if self._grpc_socket else []),
+            + (["--worker-socket", self._grpc_socket] if self._grpc_socket else [])
+            # Only where a definition has it: a wrapper of an earlier version may be in the image.
+            + (["--request-limit", str(self._request_bytes)] if self._request_bytes else []),
             mounts=self._mounts(),
             env={
                 "HF_HUB_OFFLINE": "1",

@@ -348,6 +348,8 @@ def test_a_stage_key_changes_with_all_that_determines_the_answers(changed: objec
         run_task("a", **BASE, concurrency=8),
         run_task("a", **BASE, resources={"cpus": 9}),
         run_task("a", **BASE, request_timeout=5),
+        run_task("a", **BASE, model={"load_timeout": 5}),
+        run_task("a", **BASE, model={"request_mb": 200}),
         run_task("a", **BASE, description="other words"),
         run_task("a", **BASE, metrics=("anls",)),
     ],

@@ -146,6 +146,12 @@ def test_a_basis_changes_with_all_that_makes_answers(change: Mapping[str, Any]) 
     assert answer_basis(run_task(**change), "sha256:m", IMAGE) not in (None, plain)
 
 
+@pytest.mark.parametrize("change", [{"load_timeout": 5}, {"request_mb": 200}])
+def test_a_basis_does_not_change_with_what_makes_no_other_answers(change: dict[str, int]) -> None:
+    plain = answer_basis(run_task(), "sha256:m", IMAGE)
+    assert answer_basis(run_task(model=change), "sha256:m", IMAGE) == plain
+
+
 def test_a_basis_changes_with_weights_image_and_packages_of_the_engine() -> None:
     beside = run_task().model_copy(update={"engine_packages": ("extra",)})
     other = Environment("apptainer", "/x.sif", "sha256:" + "2" * 64)

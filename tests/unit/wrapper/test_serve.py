@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -330,6 +331,26 @@ def test_serve_announces_the_free_port_that_it_took(
     [port] = re.findall(r"http://127\.0\.0\.1:(\d+)/v1/chat", said)
     [path] = (tmp_path / "home" / "serving").glob("*.json")
     assert json.loads(path.read_text())["address"] == f"http://127.0.0.1:{port}"
+
+
+def test_serve_has_the_limit_of_requests_of_the_models_definition(
+    serving: Callable[..., Serving],
+) -> None:
+    one = serving("{}\nrequest_mb: 1.5", "--port", "0")
+    said = one.until("curl ")
+    [where] = re.findall(r"http://127\.0\.0\.1:\d+/v1/chat/completions", said)
+    [key] = re.findall("^key: (.*)$", said, re.M)
+    headers = {"X-API-Key": Path(key).read_text().strip()}
+
+    async def journey() -> None:
+        async with aiohttp.ClientSession(headers=headers) as session:
+            for size, status in ((1_400_000, 200), (1_500_000, 413)):
+                body = json.dumps({"model": "m", "messages": [], "user": "x" * size})
+                async with session.post(where, data=io.BytesIO(body.encode())) as answer:
+                    refused = "larger than 1500000 bytes" in await answer.text()
+                    assert (answer.status, refused) == (status, status == 413)
+
+    asyncio.run(journey())
 
 
 def test_serve_offers_grpc_and_websocket_where_they_are_asked_for(
