@@ -44,6 +44,7 @@ from hpcbench.wrapper.proxy import (
     left,
     read_body,
     refuse,
+    too_large,
     unreachable,
     why_no_model,
 )
@@ -150,8 +151,7 @@ class ControlPlane:
         try:
             body = await read_body(receive, self._body_limit)
             if body is None:
-                text = f"the request is larger than {self._body_limit} bytes"
-                return await refuse(send, 413, "too_large", text)
+                return await refuse(send, 413, "too_large", too_large(self._body_limit))
             await route(body, receive, send)
         except Disconnected:
             return None

@@ -22,7 +22,7 @@ from urllib.parse import quote
 from hpcbench.open_inference import http2, http2_fields
 from hpcbench.open_inference.messages import STREAM
 from hpcbench.wrapper.grpc_chats import GRACE_SECONDS, Chats, Pieces
-from hpcbench.wrapper.proxy import WRONG_KEY, Admits
+from hpcbench.wrapper.proxy import WRONG_KEY, Admits, too_large
 from hpcbench.wrapper.supervisor import Supervisor
 
 _FRAME_BYTES = 2**20
@@ -189,8 +189,7 @@ class Connection(http2.Connection[_Call]):
                 if call.prefix[0]:
                     return self._end(number, _UNIMPLEMENTED, "a request must not be compressed")
                 if size > self._limit:
-                    text = f"the request is larger than {self._limit} bytes"
-                    return self._end(number, _EXHAUSTED, text)
+                    return self._end(number, _EXHAUSTED, too_large(self._limit))
                 call.message = bytearray(size)
         if call.size + len(data) > len(call.message):
             return self._end(number, _UNIMPLEMENTED, "a call has one request")

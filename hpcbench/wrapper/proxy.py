@@ -69,8 +69,7 @@ class Proxy:
         except Disconnected:
             return None
         if body is None:
-            text = f"the request is larger than {self._body_limit} bytes"
-            return await self._refuse(send, 413, "too_large", text)
+            return await self._refuse(send, 413, "too_large", too_large(self._body_limit))
         self._meter.bytes_in += len(body)
         route = self._supervisor.route
         if route is None:
@@ -282,6 +281,12 @@ async def why_no_model(supervisor: Supervisor) -> tuple[str, dict[str, Any]]:
         name: error[name] for name in ("kind", "cause", "remedy") if name in error
     }
     return f"no model is ready ({supervisor.state}){why}", more
+
+
+def too_large(limit: int) -> str:
+    """The message of a 413."""
+    remedy = "raise request_mb in the model's definition, or the wrapper's --request-limit"
+    return f"the request is larger than {limit} bytes: {remedy}"
 
 
 def unreachable(why: str) -> str:

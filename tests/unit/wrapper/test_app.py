@@ -256,7 +256,7 @@ def test_what_is_too_large_is_refused_with_and_without_a_length() -> None:
             for data in (b"x" * 3001, parts()):
                 async with session.post("/v1/chat/completions", data=data) as answer:
                     assert answer.status == 413
-                    assert "larger than 3000 bytes" in await answer.text()
+                    assert "larger than 3000 bytes: raise request_mb" in await answer.text()
             assert engine.seen == []
 
     run(journey())
@@ -466,7 +466,9 @@ def test_a_control_request_that_is_too_large_is_refused() -> None:
             for path in ("/v1/model/load", "/v1/model/unload"):
                 async with session.post(path, data=b" " * 101) as answer:
                     assert answer.status == 413
-                    assert (await answer.json())["error"]["code"] == "too_large"
+                    error = (await answer.json())["error"]
+                    assert error["code"] == "too_large"
+                    assert "raise request_mb" in error["message"]
 
     run(journey())
 

@@ -161,7 +161,11 @@ def test_errors_are_masked_and_what_the_rules_refuse_is_refused_in_the_wrappers_
             one, other = await both(here, request(), long)
             for a, b in zip(one, other, strict=True):
                 assert (a.outcome, a.error, a.tries) == (b.outcome, b.error, b.tries)
-            assert [a.error for a in one] == ["***", "the request is larger than 4096 bytes"]
+            too_large = (
+                "the request is larger than 4096 bytes: raise request_mb in the model's definition, "
+                "or the wrapper's --request-limit"
+            )
+            assert [a.error for a in one] == ["***", too_large]
             async with here.client(files_under=here.folder) as client:
                 await client.take("direct")
                 refused = await client.ask(far)

@@ -92,6 +92,8 @@ def test_each_model_has_the_limit_of_requests_of_its_definition(
             assert await process.client.take(route) == route  # type: ignore[arg-type]
             answer = await process.client.ask(request("s1", page))
             found.append(answer.outcome)
+            refused = answer.outcome == "invalid"
+            assert refused == ("raise request_mb in the model's definition" in str(answer.error))
         return found
 
     async def journey() -> None:

@@ -92,7 +92,10 @@ def test_every_plane_has_the_limit_of_requests_that_it_was_started_with(
             body = json.dumps({"messages": [], "user": "x" * limit}).encode()
             worker = Connections(sockets["--worker-socket"], KEY)
             async with worker.ask(chat.request("scripted", body, ()), 30) as answer:
-                assert (answer.status, "larger than" in str(await answer.read())) == (413, True)
+                assert (answer.status, ": raise request_mb" in str(await answer.read())) == (
+                    413,
+                    True,
+                )
             await worker.close()
             async with triton_aio.InferenceServerClient(f"unix:{folder}/g") as client:
                 text = triton.InferInput("request", [1], "BYTES")
@@ -347,7 +350,7 @@ def test_serve_has_the_limit_of_requests_of_the_models_definition(
             for size, status in ((1_400_000, 200), (1_500_000, 413)):
                 body = json.dumps({"model": "m", "messages": [], "user": "x" * size})
                 async with session.post(where, data=io.BytesIO(body.encode())) as answer:
-                    refused = "larger than 1500000 bytes" in await answer.text()
+                    refused = "1500000 bytes: raise request_mb" in await answer.text()
                     assert (answer.status, refused) == (status, status == 413)
 
     asyncio.run(journey())
