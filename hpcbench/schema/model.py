@@ -10,6 +10,9 @@ from pydantic import Field, JsonValue, Tag
 from hpcbench.schema.definition import Definition, Name
 from hpcbench.schema.shared_types import Part, name_or
 
+MOST_REQUEST_MB = 1000
+"""Largest `request_mb`: the Hugging Face engine takes 1 GiB, and a message of gRPC may have 2."""
+
 
 class Larger(Part):
     """A larger resource shape for a model's job."""
@@ -201,7 +204,7 @@ class Model(Definition):
     """Maximum time until the engine is ready, seconds."""
     stall_timeout: float = Field(default=300, gt=0)
     """Maximum time without output of an engine that has requests, seconds; then hpcbench stops the engine."""
-    request_mb: float | None = Field(default=None, ge=1, le=1000)
+    request_mb: float | None = Field(default=None, ge=1, le=MOST_REQUEST_MB)
     """Maximum size of a request with its images, MB (10^6 bytes); the wrapper refuses a larger one. A page
     has a third more bytes in a request than in its file, over gRPC as many. Without it: 67.1 MB (64 MiB)."""
 

@@ -27,18 +27,19 @@ from hpcbench.data.tree import content_hash, folder_files
 from hpcbench.errors import HpcbenchError, Problem, UserError, mistake
 from hpcbench.experiment.layout import home
 from hpcbench.files.atomic import read_json, write_json
-from hpcbench.number_format import few
+from hpcbench.number_format import few, figure
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import HASH_FORMULA, TaskPrompt, prompt_hash
 from hpcbench.registry.engine_limits import beyond
 from hpcbench.schema.dataset import Dataset
-from hpcbench.schema.model import Model
+from hpcbench.schema.model import MOST_REQUEST_MB, Model
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.records import Image, StoredImage
 from hpcbench.schema.run_task import RunTaskSettings
 from hpcbench.submit import Say
 from hpcbench.submit.reference_check import check_references
+from hpcbench.wrapper.bodies import BODY_LIMIT
 
 MOST_SHOWN = 20
 """Maximum number of reported bad samples; further bad samples are counted."""
@@ -48,6 +49,9 @@ SCALING = (
     "crop_to_patches", "min_patches", "max_patches", "do_pan_and_scan", "do_center_crop", "crop_size",
 )  # fmt: skip
 """Settings of image processors in transformers that decide at which size a model sees an image."""
+
+TEXT_SHARE = 0.05
+"""Assumed size of a large request's text, as a share of its images."""
 
 LOOK = 2
 """Version of the checks of images: a change makes earlier results invalid."""
@@ -99,6 +103,10 @@ class _Built:
     documents instead."""
     prompts: frozenset[str]
     """Names of the prompts that samples get."""
+    image_bytes: int
+    """Most bytes of the images of one prompt, as far as files show them."""
+    largest: str
+    """Sample with that prompt."""
 
 
 class _Measuring:
@@ -162,6 +170,7 @@ class _Measuring:
         built = self._prompts(run_task, looked, ranges)
         self.images[name], self.reuse[name] = built.images, built.reuse
         self._certain_failures(run_task, looked, ranges, built.images)
+        self._tell_too_large(run_task, built)
         self._model(run_task.model)
 
     def _enough_left(self, run_task: ResolvedRunTask, looked: _Looked, skipped: int) -> None:
@@ -209,6 +218,26 @@ class _Measuring:
             check_references(self._with_built_metrics(run_task), looked.iterator, ranges)
             self.scored.add(key)
 
+    def _tell_too_large(self, run_task: ResolvedRunTask, built: _Built) -> None:
+        """Report that the wrapper would refuse the largest request; others may be answered."""
+        task, model = run_task.task, run_task.model
+        if task.images == "file" or run_task.ml_task.module is not None:
+            return
+        sent = built.image_bytes if task.protocol == "grpc" else built.image_bytes * 4 / 3
+        limit = model.request_bytes or BODY_LIMIT
+        if sent <= limit:
+            return
+        wanted = math.ceil(sent * (1 + TEXT_SHARE) / 1e6)
+        remedy = "make its images smaller, or leave it out with `where`"
+        if wanted <= MOST_REQUEST_MB:
+            remedy = f"set `request_mb: {wanted}` in the model's definition"
+        what = (
+            f"run task '{run_task.name}': the images of sample '{built.largest}' make a request of "
+            f"{figure(sent / 1e6)} MB, but the wrapper of model '{model.name}' takes at most "
+            f"{figure(limit / 1e6)} MB, so the sample would be invalid"
+        )
+        self.say(f"! {run_task.problem('model', what, remedy)}")
+
     def _with_built_metrics(self, run_task: ResolvedRunTask) -> ResolvedRunTask:
         """In a dry run, the run task without metrics of packages that are not built yet."""
         if self.hashes:
@@ -240,7 +269,7 @@ class _Measuring:
             *(id(looked), tuple(ranges)),
         )
         if key not in self.built:
-            self.built[key] = _check_prompts(run_task, looked.iterator, ranges)
+            self.built[key] = _check_prompts(run_task, looked.iterator, ranges, sizes=self.hashes)
         return self.built[key]
 
     def _look(self, dataset: Dataset) -> _Looked:
@@ -381,9 +410,19 @@ def _skipped(looked: _Looked, task: RunTaskSettings, ranges: list[tuple[int, int
 
 
 def _check_prompts(
-    run_task: ResolvedRunTask, iterator: DatasetIterator, ranges: list[tuple[int, int]]
+    run_task: ResolvedRunTask,
+    iterator: DatasetIterator,
+    ranges: list[tuple[int, int]],
+    *,
+    sizes: bool,
 ) -> _Built:
     """Build the prompt of every sample, to find missing fields here and not on a GPU.
+
+    Args:
+        run_task: the run task.
+        iterator: its dataset.
+        ranges: places of its samples.
+        sizes: whether to ask the file system for the size of each image.
 
     Raises:
         UserError: a prompt cannot be built.
@@ -391,11 +430,15 @@ def _check_prompts(
     prompt = TaskPrompt(run_task)
     problems, mistakes = list[Problem](), set[Hashable]()
     most, with_images, reuse, seen, names = 0, True, False, set[int](), set[str]()
+    image_bytes, largest = 0, ""
     for sample in samples(iterator, ranges, 0, total(ranges), images=False):
         try:
             messages = prompt.build(sample)
             names.add(prompt.name(sample))
-            most = max(most, sum(len(message.images) for message in messages))
+            images = [image for message in messages for image in message.images]
+            most = max(most, len(images))
+            if sizes and (size := sum(map(_bytes_of, images))) > image_bytes:
+                image_bytes, largest = size, sample.id
             with_images = with_images and bool(sample.images)
             of_examples = (image for message in messages[:-1] for image in message.images)
             for key in map(_known_as, (*(sample.images or (sample.document,)), *of_examples)):
@@ -408,7 +451,17 @@ def _check_prompts(
                 break
     if problems:
         raise UserError(*dict.fromkeys(problems))
-    return _Built(most if with_images else 0, reuse, frozenset(names))
+    return _Built(most if with_images else 0, reuse, frozenset(names), image_bytes, largest)
+
+
+def _bytes_of(image: Image) -> int:
+    """Size of an image, bytes; 0: only reading it would show that, or it cannot be read."""
+    if isinstance(image, bytes):
+        return len(image)
+    try:
+        return image.stat().st_size if isinstance(image, Path) else 0
+    except OSError:
+        return 0
 
 
 def _check_examples(prompt: Prompt) -> None:

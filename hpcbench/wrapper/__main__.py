@@ -28,7 +28,8 @@ from uvicorn.config import WS_PROTOCOLS
 
 from hpcbench import garbage
 from hpcbench.wrapper import lean  # noqa: F401 - before aiohttp, see there
-from hpcbench.wrapper.app import BODY_LIMIT, Wrapper
+from hpcbench.wrapper.app import Wrapper
+from hpcbench.wrapper.bodies import BODY_LIMIT
 from hpcbench.wrapper.descriptors import allow_many
 from hpcbench.wrapper.engine_process import EngineFailed
 from hpcbench.wrapper.large_buffers import keep_buffers

@@ -29,6 +29,7 @@ import aiohttp
 from prometheus_client import generate_latest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from hpcbench.wrapper.bodies import BODY_LIMIT
 from hpcbench.wrapper.direct import Report
 from hpcbench.wrapper.engine_process import EngineFailed
 from hpcbench.wrapper.proxy import (
@@ -49,9 +50,6 @@ from hpcbench.wrapper.proxy import (
     why_no_model,
 )
 from hpcbench.wrapper.supervisor import Busy, Load, Supervisor
-
-BODY_LIMIT = 64 * 2**20
-"""Largest request, bytes."""
 
 _JSON = b"application/json"
 _PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"

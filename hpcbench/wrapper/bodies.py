@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+BODY_LIMIT = 64 * 2**20
+"""Largest request, bytes, of a wrapper that is started without another limit."""
+
 _BEGIN = re.compile(rb"[ \t\n\r]*\{[ \t\n\r]*")
 _PARAMS = b'"model_params"'
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -153,6 +155,44 @@ def examined(folder: Path, records: Sequence[dict[str, Any]], **task: Any) -> Me
     plan = {"min_coverage": task.pop("min_coverage", 0)}
     say = task.pop("say", lambda line: None)
     return measure(resolved(run_task(dataset=dataset, model=model, **task), **plan), say=say)
+
+
+def noise(file: Path, size: int) -> int:
+    """An image file that compression cannot shrink; gives its bytes."""
+    Image.frombytes("L", (1000, size // 1000), os.urandom(size)).save(file)
+    return file.stat().st_size
+
+
+@pytest.mark.usefixtures("_home")
+@pytest.mark.parametrize(
+    ("how", "reported"),
+    [
+        ({}, r"sample 's1' make a request of 2.1\d MB, .* takes at most 2.00 MB.*`request_mb: 3`"),
+        ({"protocol": "grpc"}, None),  # 1.6 MB as they are
+        ({"images": "file"}, None),
+        ({"limit": 1}, None),
+        ({"request_mb": 3}, None),
+        ({"request_mb": None}, None),
+    ],
+)
+def test_a_request_that_the_wrapper_would_refuse_is_reported_before_it_is_submitted(
+    tmp_path: Path, how: dict[str, Any], reported: str | None
+) -> None:
+    task: dict[str, Any] = {"request_mb": 2, **how}
+    model = {"engine": "remote", "source": "", "request_mb": task.pop("request_mb")}
+    data = write_dataset(
+        tmp_path / "data", [record(0, images=["q.png"]), record(1, images=["q.png", "r.png"])]
+    )
+    assert sum(noise(data / f"{name}.png", 800_000) for name in "qr") < 1_610_000
+    said: list[str] = []
+    plan = resolved(run_task(dataset={"source": str(data)}, model=model, **task))
+    measure(plan, say=said.append)
+    found = [line for line in said if line.startswith("! ")]
+    assert len(found) == (reported is not None)
+    assert all(re.search(reported or "", line) for line in found)
+    said.clear()
+    measure(plan, hashes=False, say=said.append)
+    assert said == [], "a preview reads no sizes of a million files"
 
 
 def bad(number: int) -> dict[str, Any]:
