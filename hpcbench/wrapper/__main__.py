@@ -37,6 +37,9 @@ from hpcbench.wrapper.masking import Mask, hidden_values
 from hpcbench.wrapper.process_tree import Guard
 from hpcbench.wrapper.supervisor import SOCKET_BYTES, Supervisor
 
+GRPC_BYTES = 2**31 - 1
+"""Longest message of gRPC."""
+
 log = logging.getLogger("hpcbench.wrapper")
 
 
@@ -79,6 +82,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error(f"{option} {port} is not a port: give 1 to 65535, or 0")
     if args.request_limit < 1:
         parser.error(f"--request-limit {args.request_limit} lets no request pass: give bytes")
+    grpc = (args.grpc_socket, args.grpc_port, args.worker_socket)
+    if args.request_limit > GRPC_BYTES and any(one is not None for one in grpc):
+        what = f"--request-limit {args.request_limit} is more than a message of gRPC may have"
+        parser.error(f"{what}: give at most {GRPC_BYTES}, or leave gRPC out")
     if args.grpc_port is None and (args.tls_certificate or args.tls_key):
         parser.error("TLS is of gRPC's port alone: give --grpc-port, too")
     sockets = {
