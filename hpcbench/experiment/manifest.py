@@ -6,9 +6,9 @@ Defaults are the meaning of a member that an earlier version did not write. `Exp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 
 class Commit(TypedDict):
@@ -27,11 +27,11 @@ class Git(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class Manifest(Mapping[str, Any]):
     """Content of `manifest.json`."""
 
     version: int = 0
-    """Version of the experiment's whole directory."""
+    """`MANIFEST_VERSION` of its writer; 0: not recorded."""
     id: str = ""
     created: str = ""
     """Local time of preparation with its offset, `2026-11-26T10:54:25+0000`."""
@@ -63,8 +63,8 @@ class Manifest:
     """Environment with packages of the plan → what was installed there; the host's key is empty."""
     stage_keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Run task → stage → key of its inputs, see `planning.stage_key`."""
-    answer_bases: Mapping[str, str] = field(default_factory=dict)
-    """Run task → key of its model, engine and image, see `planning.answer_basis`."""
+    answer_bases: Mapping[str, str | None] = field(default_factory=dict)
+    """Run task → `planning.answer_basis`; None: it has none."""
     environments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Key of an environment → fields of its `plugins.Environment`."""
     prompts: Mapping[str, str] = field(default_factory=dict)
@@ -73,8 +73,8 @@ class Manifest:
     """Fields of `Measured` without `chosen`, which has a file of its own."""
     work: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `WorkPlan`."""
-    reuse: str = "none"
-    """Which answers of earlier experiments submission takes over."""
+    reuse: Literal["none", "greedy", "sampled"] = "none"
+    """Which answers of earlier experiments submission takes over, see `submit/reuse.py`."""
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Run task → tools of its agents, see `submit/agent_tools.py`."""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -103,6 +103,16 @@ class Manifest:
         if self.imported is None:
             del known["imported"]
         return known
+
+    # A mapping for readers that do not use its fields yet.
+    def __getitem__(self, name: str) -> Any:
+        return self.to_json()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_json())
+
+    def __len__(self) -> int:
+        return len(self.to_json())
 
 
 _NAMES = tuple(one.name for one in fields(Manifest))

@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.manifest import Manifest
+from hpcbench.experiment.view.as_written import manifest_member, manifest_places
 from hpcbench.files.atomic import read_json, write_json
 from tests.unit.earlier import unpack
 
@@ -43,6 +47,27 @@ def test_what_is_written_is_read_as_it_was() -> None:
 
 def test_only_an_import_says_where_answers_come_from() -> None:
     assert "imported" not in Manifest().to_json()
+
+
+def test_one_member_is_read_without_the_others(tmp_path: Path) -> None:
+    here = Experiment(tmp_path)
+    here.manifest_file.write_text('{"work": {"cuts": []}, "fingerprint": {"a": damaged}}')
+    places = manifest_places(here)
+    assert manifest_member(here, "work", places) == {"cuts": []}
+    with pytest.raises(KeyError):
+        manifest_member(here, "measured", places)
+    with pytest.raises(ValueError, match="expected value"):
+        manifest_member(here, "fingerprint", places)
+    with pytest.raises(ValueError, match="expected value"):
+        manifest_member(here, "work")
+
+
+def test_a_member_of_a_manifest_that_was_replaced_is_read_from_the_new_one(tmp_path: Path) -> None:
+    here = Experiment(tmp_path)
+    write_json(here.manifest_file, {"work": {"cuts": []}})
+    places = manifest_places(here)
+    write_json(here.manifest_file, {"seed": 7, "work": {"cuts": [1]}})
+    assert manifest_member(here, "work", places) == {"cuts": [1]}
 
 
 def test_members_of_a_later_version_do_not_disturb() -> None:
