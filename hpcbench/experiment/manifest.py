@@ -91,7 +91,7 @@ class Manifest(Mapping[str, Any]):
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Manifest:
         """The manifest of a result of `to_json`, of any version; unknown members are left out."""
-        return cls(**{name: data[name] for name in _NAMES if name in data})
+        return cls(**{name: one for name in _NAMES if (one := data.get(name)) is not None})
 
     def to_json(self, left_out: Collection[str] = ()) -> dict[str, Any]:
         """As plain data; `imported` only in imports.

@@ -70,5 +70,12 @@ def test_a_member_of_a_manifest_that_was_replaced_is_read_from_the_new_one(tmp_p
     assert manifest_member(here, "work", places) == {"cuts": [1]}
 
 
-def test_members_of_a_later_version_do_not_disturb() -> None:
+def test_members_of_a_later_version_do_not_disturb(tmp_path: Path) -> None:
     assert Manifest.of({"created": "2027", "weather": {"rain": 1}}) == Manifest(created="2027")
+    here = Experiment(tmp_path)
+    write_json(here.manifest_file, {"measured": {"skipped": {"a": 2}, "weather": {"rain": 1}}})
+    assert (here.skipped("a"), here.skipped("b"), here.unusable("a")) == (2, 0, 2)
+
+
+def test_null_means_that_a_member_is_missing() -> None:
+    assert Manifest.of({"environments": None, "git": None, "seed": None}) == Manifest()
