@@ -6,7 +6,7 @@ Defaults are the meaning of a member that an earlier version did not write. `Exp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
@@ -27,7 +27,7 @@ class Git(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest(Mapping[str, Any]):
+class Manifest:
     """Content of `manifest.json`."""
 
     version: int = 0
@@ -103,16 +103,6 @@ class Manifest(Mapping[str, Any]):
         if self.imported is None:
             del known["imported"]
         return known
-
-    # A mapping for readers that do not use its fields yet.
-    def __getitem__(self, name: str) -> Any:
-        return self.to_json()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.to_json())
-
-    def __len__(self) -> int:
-        return len(self.to_json())
 
 
 _NAMES = tuple(one.name for one in fields(Manifest))
