@@ -41,7 +41,7 @@ def do_what_is_due(experiment: Experiment, now: ExperimentStatus) -> bool:
 
     from hpcbench.submit.fingerprint import interpreter, stops_jobs
 
-    if not experiment.manifest.get("snapshot") and stops_jobs(experiment):
+    if not experiment.manifest.snapshot and stops_jobs(experiment):
         what = f"the environment has changed; `hpcbench resume {experiment.id}` continues with the new one"
         print(f"{experiment.id}: {what}", file=sys.stderr, flush=True)
         return False

@@ -197,7 +197,7 @@ def _with_images(
     arguments: argparse.Namespace,
 ) -> tuple[dict[str, tuple[ResolvedRunTask, Sequence[_Chosen]]], Mapping[str, Environment]]:
     """The run tasks with what images say of the chosen metrics, and images that the experiment lacks."""
-    stored: Any = experiment.manifest.get("environments") or {}
+    stored = experiment.manifest.environments
     run_tasks = [
         _with_metrics(one, [metric.metric for metric in metrics if metric.fits])
         for one, metrics in chosen.values()

@@ -161,7 +161,7 @@ def _again(
         return dry_run.show(preview, arguments.json, reuse)
     packages = build(resolved, say, today(then))
     if copied is None:
-        copied = then.manifest.get("snapshot") is not None
+        copied = then.manifest.snapshot is not None
     experiment = prepared_once(resolved, then.plan_file, packages, snapshot_env=copied, reuse=reuse)
     changes = rerun.not_as_it_was(then, experiment)
     for one in changes[:MOST_CHANGES]:
@@ -355,19 +355,19 @@ def _interrupted(resolved: ResolvedPlan) -> Experiment | None:
     except UserError:
         return None  # data that is missing here was not being submitted
     key = plan_key(here, measure(here))
-    same = [experiment for experiment in candidates if experiment.manifest["plan_key"] == key]
+    same = [experiment for experiment in candidates if experiment.manifest.plan_key == key]
     return same[-1] if same else None
 
 
 def _twin(experiment: Experiment) -> Experiment | None:
     """The last experiment of exactly the same plan and data, if any."""
-    name, key = experiment.resolved.plan.name, experiment.manifest["plan_key"]
+    name, key = experiment.resolved.plan.name, experiment.manifest.plan_key
     older = [
         one
         for one in all_experiments(home(experiment.resolved.site))
         if f"-{name}-" in one.id and one.id != experiment.id
     ]
-    return next((one for one in reversed(older) if one.manifest.get("plan_key") == key), None)
+    return next((one for one in reversed(older) if one.manifest.plan_key == key), None)
 
 
 def _of_twin(twin: Experiment, experiment: Experiment) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.manifest import Commit
 from hpcbench.experiment.view.performance_json import Load, Speed, speeds
 from hpcbench.schema.definition import Definition
 from hpcbench.schema.plan import ResolvedRunTask
@@ -74,7 +75,7 @@ def config_differences(
             _of_run_task(one, one.resolved.run_task(first), machines[0], loads[0]),
             _of_run_task(other, other.resolved.run_task(second), machines[1], loads[1]),
         )
-        if _formula(one) != _formula(other):
+        if one.measured.prompt_formula != other.measured.prompt_formula:
             for side in sides:
                 side.pop("prompt.hash", None)
         name = first if first == second else f"{first}={second}"
@@ -88,12 +89,11 @@ def same_prompt(
 ) -> bool:
     """Whether two run tasks have one prompt, by hash or, without comparable hashes, by the definition."""
     hashes = [
-        measured_of(here, "prompt_hashes", task.name)
-        for here, task in ((one, first), (other, second))
+        here.measured.prompt_hashes.get(task.name) for here, task in ((one, first), (other, second))
     ]
     if all(hashes) and hashes[0] == hashes[1]:
         return True
-    if all(hashes) and _formula(one) == _formula(other):
+    if all(hashes) and one.measured.prompt_formula == other.measured.prompt_formula:
         return False
     return meant(first.prompt) == meant(second.prompt)
 
@@ -133,19 +133,18 @@ def _is_folder(value: Any) -> bool:
 
 def _of_experiment(here: Experiment) -> dict[str, Any]:
     """Values that belong to no run task."""
-    manifest: Mapping[str, Any] = here.manifest
+    manifest = here.manifest
     plan = here.resolved.plan.model_dump(mode="json")
-    git = (manifest.get("git") or {}).get("hpcbench") or {}
     return _flat(
         {
             "plan": {name: plan.get(name) for name in _OF_PLAN},
             "mode": here.resolved.mode,
             "site": {"name": here.resolved.site.name, "slurm": _where(here)},
-            "hpcbench": manifest.get("hpcbench"),
-            "hpcbench commit": _commit(git),
-            "python": manifest.get("python"),
-            "packages": manifest.get("packages"),
-            "plugin_packages": manifest.get("plugin_packages"),
+            "hpcbench": manifest.hpcbench or None,
+            "hpcbench commit": _commit(manifest.git["hpcbench"]),
+            "python": manifest.python or None,
+            "packages": manifest.packages,
+            "plugin_packages": manifest.plugin_packages,
         }
     )
 
@@ -156,10 +155,10 @@ def _where(here: Experiment) -> dict[str, Any]:
     return {"partition": slurm.partition, "constraint": slurm.constraint}
 
 
-def _commit(git: Mapping[str, Any]) -> str | None:
-    if not git:
+def _commit(git: Commit | None) -> str | None:
+    if git is None:
         return None
-    return str(git.get("commit", ""))[:12] + (" with changes" if git.get("dirty") else "")
+    return git["commit"][:12] + (" with changes" if git["dirty"] else "")
 
 
 def _of_run_task(
@@ -174,7 +173,7 @@ def _of_run_task(
     for part in (data["prompt"], *data["prompt"]["prompts"]):
         for example in part["examples"]:  # the prompt's hash covers their bytes
             example["images"] = len(example["images"])
-    environment = here.environment_of(run_task)
+    environment, measured = here.environment_of(run_task), here.measured
     name = run_task.name
     load = loads.get(name, Load())
     return _flat(
@@ -183,13 +182,13 @@ def _of_run_task(
             "measure": None,  # it only chooses the concurrency
             "concurrency": load.at_once or run_task.in_flight or task["concurrency"],
             "route": load.route if name in loads else task["route"],  # not every wish is possible
-            "model": {**data["model"], "hash": measured_of(here, "model_hashes", data["model"]["name"])},
-            "dataset": {**data["dataset"], "hash": measured_of(here, "dataset_hashes", name)},
-            "prompt": {**data["prompt"], "hash": measured_of(here, "prompt_hashes", name)},
+            "model": {**data["model"], "hash": measured.model_hashes.get(run_task.model.name)},
+            "dataset": {**data["dataset"], "hash": measured.dataset_hashes.get(name)},
+            "prompt": {**data["prompt"], "hash": measured.prompt_hashes.get(name)},
             "ml_task": data["ml_task"],
             "metrics": data["metrics"],
             "engine_packages": data["engine_packages"],
-            "samples": measured_of(here, "samples", name),
+            "samples": measured.samples.get(name),
             "image": {
                 **{part: environment.get(part) for part in ("kind", "digest")},
                 "versions": environment.get("versions"),
@@ -197,18 +196,6 @@ def _of_run_task(
             "hardware": machines.get(name),
         }
     )  # fmt: skip
-
-
-def _formula(here: Experiment) -> int:
-    """Formula of the experiment's prompt hashes; hashes of two formulas cannot be compared."""
-    manifest: Mapping[str, Any] = here.manifest
-    return int((manifest.get("measured") or {}).get("prompt_formula", 1))
-
-
-def measured_of(here: Experiment, what: str, name: str) -> Any:
-    """The manifest's record of a run task or model: `dataset_hashes`, `samples`; None: it has none."""
-    measured: Any = here.manifest.get("measured") or {}
-    return (measured.get(what) or {}).get(name)
 
 
 def _machines(tables: Mapping[str, Speed]) -> dict[str, Any]:

@@ -368,7 +368,7 @@ def _of_all(experiment: Experiment) -> dict[str, Any]:
         "plan": experiment.resolved.plan.name,
         "created": _created(experiment),
         "state": state_of(experiment),
-        "hpcbench": str(experiment.manifest.get("hpcbench") or ""),
+        "hpcbench": experiment.manifest.hpcbench,
         "recorded": time.time(),
     }
 
@@ -381,9 +381,8 @@ def _batched(run_task: ResolvedRunTask) -> str:
 
 def _created(experiment: Experiment) -> float:
     """When the experiment was created: from its manifest, else the manifest file's time."""
-    created = str(experiment.manifest.get("created", ""))
     with contextlib.suppress(ValueError):
-        return datetime.strptime(created, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+        return datetime.strptime(experiment.manifest.created, "%Y-%m-%dT%H:%M:%S%z").timestamp()
     return experiment.manifest_file.stat().st_mtime
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpcbench import number_format as form
 from hpcbench import statistics
-from hpcbench.comparison.differences import measured_of, same_prompt
+from hpcbench.comparison.differences import same_prompt
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.evaluation.aggregate import Scored, addends_of, read_parts
 from hpcbench.evaluation.plan_metrics import load_metrics
@@ -253,8 +253,8 @@ def pair_run_tasks(
     """
     scored = load_scores(baseline, one), load_scores(candidate, other)
     hashes = (
-        measured_of(baseline, "dataset_hashes", one.name),
-        measured_of(candidate, "dataset_hashes", other.name),
+        baseline.measured.dataset_hashes.get(one.name),
+        candidate.measured.dataset_hashes.get(other.name),
     )
     known = None not in hashes and hashes[0] == hashes[1]
     frames = [_samples_of([side], () if known else ("references",)) for side in scored]

@@ -341,7 +341,6 @@ def summary(experiment: Experiment) -> dict[str, Any]:
     """The experiment's own row, without `synced_at`."""
     known = outcome(experiment) if ended(experiment) else None
     plan = experiment.resolved.plan
-    created = str(experiment.manifest.get("created") or "")
     return {
         "id": experiment.id,
         "manifest": identity(experiment),
@@ -349,10 +348,10 @@ def summary(experiment: Experiment) -> dict[str, Any]:
         "description": plan.description,
         "owner": _owner(experiment.path),
         "home": str(experiment.path.parent.parent),
-        "created_at": _moment(created),
+        "created_at": _moment(experiment.manifest.created),
         "status": known.state if known is not None else "running",
         "reason": known.reason if known is not None else "",
-        "hpcbench": str(experiment.manifest.get("hpcbench") or "") or None,
+        "hpcbench": experiment.manifest.hpcbench or None,
         "seed": plan.seed,
         "config": plan.model_dump(mode="json"),
         "results_summary": {

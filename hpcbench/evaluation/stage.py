@@ -174,11 +174,9 @@ def subject_of(
     only = None if shards is None else frozenset(shards)
     if metrics is not None:
         run_task = run_task.model_copy(update={"metrics": tuple(metrics)})
-    measured: Any = experiment.manifest.get("measured", {})
-    stored: Any = experiment.manifest.get("environments") or {}
     source = [
         digest_of(experiment, run_task.name),
-        measured.get("dataset_hashes", {}).get(run_task.name),
+        experiment.measured.dataset_hashes.get(run_task.name),
         run_task.dataset.model_dump_json(
             exclude={"description", "notes", "metadata", "group_by", "language"}
         ),
@@ -193,7 +191,9 @@ def subject_of(
         _Answered(experiment, run_task, only, measured_too),
         repr(source),
         tuple(columns),
-        scorers_of(experiment.resolved, run_task, {**stored, **(prepared or {})}),
+        scorers_of(
+            experiment.resolved, run_task, {**experiment.manifest.environments, **(prepared or {})}
+        ),
     )
 
 

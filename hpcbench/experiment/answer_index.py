@@ -211,10 +211,9 @@ def unused(root: Path) -> Iterator[Path]:
 def _bases(experiment: Experiment) -> dict[str, list[str]]:
     """Basis → run tasks with answers of that basis."""
     found: dict[str, list[str]] = {}
-    known: Any = experiment.manifest.get("answer_bases") or {}
-    for run_task, basis in known.items():
+    for run_task, basis in experiment.manifest.answer_bases.items():
         if basis:
-            found.setdefault(str(basis), []).append(run_task)
+            found.setdefault(basis, []).append(run_task)
     return found
 
 

@@ -54,6 +54,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.errors import Problem, UserError, nearest, unknown
 from hpcbench.experiment.baselines import Baseline, baselines, current
+from hpcbench.experiment.manifest import Manifest
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import Tell, read_json, read_lines
 from hpcbench.number_format import few
@@ -61,7 +62,7 @@ from hpcbench.schema.names import id_of
 from hpcbench.schema.work import Planned, WorkPlan
 
 if TYPE_CHECKING:
-    from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+    from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
     from hpcbench.schema.site import Site
 
 MANIFEST_VERSION = 1
@@ -97,11 +98,11 @@ class Experiment:
 
     def use_packages(self) -> None:
         """Make the plugins of the plan's packages importable in this process."""
-        folder = self.manifest.get("host_packages")
+        folder = self.manifest.host_packages
         if folder is not None:
             from hpcbench import plugins  # slow import: it searches all installed packages
 
-            plugins.add_folder(Path(str(folder)))
+            plugins.add_folder(Path(folder))
 
     @property
     def plan_file(self) -> Path:
@@ -136,19 +137,15 @@ class Experiment:
 
     def skipped(self, run_task: str) -> int:
         """Unusable samples in the run task's part of the dataset."""
-        return self._measured("skipped", run_task)
+        return self.measured.skipped.get(run_task, 0)
 
     def unusable(self, run_task: str) -> int:
         """All unusable samples of the run task's dataset, inside its part or not."""
-        return self._measured("unusable", run_task) or self.skipped(run_task)
+        return self.measured.unusable.get(run_task, 0) or self.skipped(run_task)
 
     def dataset_samples(self, run_task: str) -> int:
         """Samples in the run task's dataset when it was prepared; 0: not recorded."""
-        return self._measured("dataset_samples", run_task)
-
-    def _measured(self, what: str, run_task: str) -> int:
-        measured: Any = self.manifest["measured"]
-        return int(measured.get(what, {}).get(run_task, 0))
+        return self.measured.dataset_samples.get(run_task, 0)
 
     @property
     def cache_dir(self) -> Path:
@@ -374,22 +371,19 @@ class Experiment:
                 raise UserError(Problem(unknown("run task", name, known)))
 
     @cached_property
-    def manifest(self) -> Mapping[str, object]:
+    def manifest(self) -> Manifest:
         """The manifest, as submit wrote it."""
         data = read_json(self.manifest_file)
         assert isinstance(data, dict)
-        return data
+        return Manifest.of(data)
 
     def environment_of(self, run_task: ResolvedRunTask) -> Mapping[str, Any]:
         """The image or Python environment that submit prepared for a run task; empty: none is recorded."""
-        prepared: Any = self.manifest.get("environments") or {}
-        found: Mapping[str, Any] = prepared.get(run_task.environment) or {}
-        return found
+        return self.manifest.environments.get(run_task.environment, {})
 
     def answer_basis(self, run_task: str) -> str:
         """Key of a run task's model, engine and image, see `planning.answer_basis`; empty: not known."""
-        known: Any = self.manifest.get("answer_bases") or {}
-        return known.get(run_task) or ""
+        return self.manifest.answer_bases.get(run_task) or ""
 
     def may_have_taken_over(self, run_task: str) -> bool:
         """Whether earlier experiments may have answered samples of a run task; read once."""
@@ -408,7 +402,14 @@ class Experiment:
     @cached_property
     def work(self) -> WorkPlan:
         """Groups and shards, as submit planned them."""
-        return WorkPlan.model_validate(self.manifest["work"])
+        return WorkPlan.model_validate(self.manifest.work)
+
+    @cached_property
+    def measured(self) -> Measured:
+        """Facts that only the files of data and weights show. Loading its schema takes 0.1 s."""
+        from hpcbench.schema.plan import Measured
+
+        return Measured.model_validate(self.manifest.measured)
 
 
 RESCORED = "/rescored/"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.access import is_foreign, others_write, owner_writes
@@ -69,10 +68,9 @@ def check_seal(experiment: Experiment) -> None:
 
 def _code(experiment: Experiment) -> Iterator[Path]:
     """Folders and files of a home's cache with Python code that its jobs import."""
-    manifest: Any = experiment.manifest
-    environments: Any = manifest.get("environments") or {}
-    named = [manifest.get("host_packages"), manifest.get("snapshot")]
-    named += [one.get("packages") for one in environments.values()]
+    manifest = experiment.manifest
+    named = [manifest.host_packages, manifest.snapshot]
+    named += [one.get("packages") for one in manifest.environments.values()]
     yield from (Path(path) for path in named if path)
 
 

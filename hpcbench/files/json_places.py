@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in json.decoder, not in stubs
@@ -153,32 +153,6 @@ def read(path: Path, places: Places, wanted: Sequence[Place]) -> list[Any]:
             return [from_json(os.pread(descriptor, stop - start, start)) for start, stop in wanted]
 
     return unless_stale(values)
-
-
-class Members(Mapping[str, Any]):
-    """The members of a file's object; each is read when it is first asked for.
-
-    Args:
-        path: the file.
-        places: its places.
-
-    Every look raises what `read` raises.
-    """
-
-    def __init__(self, path: Path, places: Places) -> None:
-        self._path, self._places = path, places
-        self._read: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._read:
-            (self._read[name],) = read(self._path, self._places, [self._places.whole[name]])
-        return self._read[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places.whole)
-
-    def __len__(self) -> int:
-        return len(self._places.whole)
 
 
 def _all(path: Path, most: int) -> tuple[bytes, tuple[int, int, int]]:

@@ -11,7 +11,7 @@ What ATIF has no field for is in `extra`: the exit, scores, how a call ended, ar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ def _document(log: RunTaskLog, one: Logged, images: _Images) -> dict[str, Any]:
         "trajectory_id": identity("sample", log.experiment.id, log.run_task.name, one.sample.id),
         "agent": {
             "name": "hpcbench",
-            "version": str(log.experiment.manifest.get("hpcbench", hpcbench.__version__)),
+            "version": log.experiment.manifest.hpcbench or hpcbench.__version__,
             "model_name": log.run_task.model.name,
             **({"tool_definitions": tools} if (tools := _tools(log)) else {}),
         },
@@ -115,8 +115,7 @@ def _document(log: RunTaskLog, one: Logged, images: _Images) -> dict[str, Any]:
 
 def _tools(log: RunTaskLog) -> list[dict[str, Any]]:
     """The tools as the model saw them, in OpenAI's form; those of several agents each once."""
-    manifest: Mapping[str, Any] = log.experiment.manifest
-    written = manifest.get("tools", {}).get(log.run_task.name, {})
+    written = log.experiment.manifest.tools.get(log.run_task.name, {})
     seen = [one for tools in written.get("functions", {}).values() for one in tools]
     return [*{one["function"]["name"]: one for one in seen}.values()]
 

@@ -36,6 +36,7 @@ from hpcbench.experiment.layout import (
     experiments_dir,
     new_id,
 )
+from hpcbench.experiment.manifest import Manifest
 from hpcbench.experiment.outcome import Outcome
 from hpcbench.experiment.view.scores import OF_SAMPLES
 from hpcbench.files.atomic import (
@@ -59,7 +60,7 @@ from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.schema.metric import Metric
 from hpcbench.schema.ml_task import MLTask
 from hpcbench.schema.model import Model
-from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
+from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask, WorkPlan
 from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.records import RECORD_VERSION, Response, Times
 from hpcbench.schema.run_task import RunTask
@@ -73,6 +74,12 @@ EXCELS_LONGEST = 32_767
 
 SHARD = 10_000
 """Samples in a shard of an imported task."""
+
+_OF_SUBMIT = (
+    "executable", "locks", "answer_bases", "prompts", "reuse", "tools", "site_of_machine", "fingerprint",
+    "snapshot",
+)  # fmt: skip
+"""Members of the manifest that only submit writes."""
 
 NO_TIMES = Times(start=0, send=0, headers=None, chunks=(), done=0)
 """Times of an answer that hpcbench did not request; `tries` is 0, and no reader derives a figure from it."""
@@ -139,8 +146,8 @@ def flat(name: str) -> str:
 
 
 def _identity(experiment: Experiment) -> str | None:
-    imported = experiment.manifest.get("imported")
-    return str(imported.get("identity")) if isinstance(imported, Mapping) else None
+    imported = experiment.manifest.imported
+    return None if imported is None else str(imported.get("identity"))
 
 
 def _key(run: KitRun, how: How) -> dict[str, Any]:
@@ -219,8 +226,7 @@ def _fill(
     write_atomic(experiment.plan_file, _plan_text(run, how))
     write_atomic(experiment.resolved_file, resolved.model_dump_json(indent=2) + "\n")
     write_json(experiment.chosen_file, {one.run_task: [[0, one.samples]] for one in found})
-    manifest = _manifest(experiment, resolved, measured, run, how, found, origin)
-    manifest["work"] = work.model_dump(mode="json")
+    manifest = _manifest(experiment, resolved, measured, run, how, found, origin, work)
     # The following code reads the manifest, which must be written last: without it there is no experiment.
     vars(experiment)["manifest"] = manifest
     for one in found:
@@ -233,7 +239,7 @@ def _fill(
     state, reason = experiment_end(ended)
     run_tasks = {name: one.to_json() for name, one in ended.items()}
     Outcome(0, state, reason, run_tasks).write(experiment)
-    write_json(experiment.manifest_file, manifest)
+    write_json(experiment.manifest_file, manifest.to_json(left_out=_OF_SUBMIT))
     for line in _remarks(run, found):
         say(line)
 
@@ -462,29 +468,22 @@ def _manifest(
     how: How,
     found: Sequence[_Read],
     origin: Mapping[str, Any],
-) -> dict[str, Any]:
+    work: WorkPlan,
+) -> Manifest:
     """The manifest as submit writes it, as far as known; `imported` gives the source of the data."""
-    return {
-        "version": MANIFEST_VERSION,
-        "id": experiment.id,
-        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "host": socket.gethostname(),
-        "hpcbench": hpcbench.__version__,
-        "python": platform.python_version(),
-        "packages": {},
-        "git": {"plan": None, "hpcbench": None},
-        "plan_key": origin["identity"],
-        "seed": resolved.plan.seed,
-        "mode": resolved.mode,
-        "settings": [],
-        "baseline": None,
-        "host_packages": None,
-        "plugin_packages": {},
-        "stage_keys": {},
-        "environments": {},
-        "measured": measured.model_dump(exclude={"chosen"}),
-        "sources": {},
-        "imported": {
+    return Manifest(
+        version=MANIFEST_VERSION,
+        id=experiment.id,
+        created=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        host=socket.gethostname(),
+        hpcbench=hpcbench.__version__,
+        python=platform.python_version(),
+        plan_key=origin["identity"],
+        seed=resolved.plan.seed,
+        mode=resolved.mode,
+        measured=measured.model_dump(exclude={"chosen"}),
+        work=work.model_dump(mode="json"),
+        imported={
             "identity": origin["identity"],
             "kit": run.kit,
             "kit_version": run.version,
@@ -502,7 +501,7 @@ def _manifest(
             "details": dict(run.details),
             "not_known": ["times", "tokens", "prompt", "generation", "images", "hardware"],
         },
-    }
+    )
 
 
 def _remarks(run: KitRun, found: Sequence[_Read]) -> Iterator[str]:

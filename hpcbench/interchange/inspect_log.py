@@ -118,9 +118,7 @@ def _spec(log: RunTaskLog, created: str) -> dict[str, Any]:
         "model_generate_config": _config(log),
         "model_args": {},
         "config": {"epochs": 1, "limit": run_task.task.limit},
-        "packages": {
-            "hpcbench": str(log.experiment.manifest.get("hpcbench", hpcbench.__version__))
-        },
+        "packages": {"hpcbench": log.experiment.manifest.hpcbench or hpcbench.__version__},
         "metadata": {
             "experiment": log.experiment.id,
             "ml_task": run_task.ml_task.name,
@@ -132,7 +130,7 @@ def _spec(log: RunTaskLog, created: str) -> dict[str, Any]:
 
 def _config(log: RunTaskLog) -> dict[str, Any]:
     """Sampling settings in Inspect's terms; empty for imported results."""
-    if "imported" in log.experiment.manifest:
+    if log.experiment.manifest.imported is not None:
         return {}
     asked = log.run_task.task.generation
     found = {

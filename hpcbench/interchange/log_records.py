@@ -86,8 +86,8 @@ class RunTaskLog:
 
 def created(experiment: Experiment) -> datetime:
     """Creation time of an experiment; the start of the epoch where its manifest does not give it."""
-    text = experiment.manifest.get("created", "1970-01-01T00:00:00+0000")
-    return datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%S%z")
+    text = experiment.manifest.created or "1970-01-01T00:00:00+0000"
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z")
 
 
 def identity(*parts: str) -> str:

@@ -211,7 +211,7 @@ def _write(experiment: Experiment, run_task: ResolvedRunTask, path: Path, note: 
 
 def _imported(experiment: Experiment) -> Mapping[str, Any]:
     """Kit and details of imported answers; empty for other experiments."""
-    found: Any = experiment.manifest.get("imported") or {}
+    found = experiment.manifest.imported
     return {"kit": found.get("kit"), **(found.get("details") or {})} if found else {}
 
 
@@ -226,7 +226,7 @@ def _framework(experiment: Experiment, run_task: ResolvedRunTask) -> str:
 
 def _file_name(experiment: Experiment, run_task: ResolvedRunTask) -> str:
     """The name that v0.1 would give: dataset, framework, model without its publisher, task, time."""
-    created = datetime.fromisoformat(str(experiment.manifest["created"])[:19])
+    created = datetime.fromisoformat(experiment.manifest.created[:19])
     task = run_task.ml_task.name
     model = run_task.model.name.rpartition("/")[2]
     return "_".join(

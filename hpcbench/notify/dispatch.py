@@ -262,9 +262,7 @@ def _each(
     """Each delivery when it returns, sent or failed."""
     if not ready:
         return
-    packages = (
-        experiment.manifest.get("host_packages") if experiment.manifest_file.exists() else None
-    )
+    packages = experiment.manifest.host_packages if experiment.manifest_file.exists() else None
     with ThreadPoolExecutor(min(8, len(ready))) as pool:
         jobs = {
             pool.submit(

@@ -1,7 +1,7 @@
 """Where parts are in an experiment's large files: as the index says, else as the files themselves say.
 
 A page of one run task reads its parts of the plan, metrics and performance, which have a megabyte each with a
-hundred run tasks, and two members of the manifest. To find the parts takes 14 ms; the follower does so when
+hundred run tasks, and one member of the manifest. To find the parts takes 14 ms; the follower does so when
 it reads an experiment that has ended.
 """
 

@@ -16,6 +16,7 @@ from typing import Any
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.counts import Counts, total
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.manifest import Manifest
 from hpcbench.experiment.view import metrics_json, performance_json
 from hpcbench.experiment.view import usage as view_usage
 from hpcbench.experiment.view.as_written import manifest_data, plan_data, summary_of, verdict_data
@@ -152,15 +153,15 @@ def planned(experiment: Experiment) -> Planned:
         Unreadable: another version of hpcbench wrote the experiment, or it is damaged.
     """
     try:
-        manifest, resolved = manifest_data(experiment), plan_data(experiment)
-        samples = {cut["run_task"]: int(cut["samples"]) for cut in manifest["work"]["cuts"]}
+        manifest, resolved = Manifest.of(manifest_data(experiment)), plan_data(experiment)
+        samples = {cut["run_task"]: int(cut["samples"]) for cut in manifest.work["cuts"]}
         return Planned(
             id=experiment.id,
             plan=_text(resolved["plan"]["name"]),
             executor=str(
                 resolved["plan"].get("executor") or resolved["site"].get("executor") or "slurm"
             ),
-            created=_created(experiment, manifest.get("created")),
+            created=_created(experiment, manifest.created),
             owner=_owner(experiment.manifest_file.stat().st_uid),
             run_tasks=tuple(_task(one, samples) for one in resolved["run_tasks"]),
         )

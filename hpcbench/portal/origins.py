@@ -83,7 +83,7 @@ def configuration(portal: Portal, experiment: Experiment, wanted: str | None) ->
     Raises:
         PortalFault: no experiment or baseline has the requested name.
     """
-    name = wanted or str(experiment.manifest.get("baseline") or "")
+    name = wanted or experiment.manifest.baseline
     if not name:
         return ConfigurationDiff(baseline=None)
     try:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,16 +16,17 @@ from pydantic_core import to_json
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.as_written import manifest_data, plan_of_one
+from hpcbench.experiment.manifest import Manifest
+from hpcbench.experiment.view.as_written import manifest_data, manifest_member, plan_of_one
 from hpcbench.experiment.view.metrics_json import Metrics, Scores, metrics_of, scores_of
 from hpcbench.experiment.view.performance_json import Performance, Speed, performance_of, speed_of
 from hpcbench.experiment.view.usage import Usage, written_usage
-from hpcbench.files.json_places import Members, Places
+from hpcbench.files.json_places import Places
 from hpcbench.portal.context import Portal, experiment_of, once
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.file_places import FilePlaces
 from hpcbench.portal.lru import Kept, stamp_of
-from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.plan import ResolvedPlan, WorkPlan
 
 KEPT_BYTES = 1 << 20
 """Bytes of files of each kind whose contents are kept: as objects they take ten times the memory."""
@@ -84,10 +85,15 @@ class Seen(Experiment):
             return frozenset(cut.run_task for cut in self.work.cuts)
 
     @cached_property
-    def manifest(self) -> Mapping[str, object]:
-        """The manifest, as submit wrote it; most of it is for other readers than pages."""
+    def manifest(self) -> Manifest:
+        """The manifest, as submit wrote it; most pages need only `work`."""
+        return Manifest.of(manifest_data(self))
+
+    @cached_property
+    def work(self) -> WorkPlan:
+        """Groups and shards, read without the rest of the manifest."""
         places = self._plans.places.of(self, self.manifest_file)
-        return manifest_data(self) if places is None else Members(self.manifest_file, places)
+        return WorkPlan.model_validate(manifest_member(self, "work", places))
 
     @property
     def resolved(self) -> ResolvedPlan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,7 +17,7 @@ from hpcbench.experiment.counts import total
 from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.reused import Reused, reused_of
-from hpcbench.experiment.view.as_written import verdict_data
+from hpcbench.experiment.view.as_written import manifest_data, verdict_data
 from hpcbench.experiment.view.metrics_json import Metrics, Scores, metrics_of, variants
 from hpcbench.experiment.view.performance_json import Performance, performance_of
 from hpcbench.experiment.view.scores import Place
@@ -103,7 +103,7 @@ def gather(experiment: Experiment, worst: int = 3, *, reused_times: bool = False
         "currency": site.currency,
         "baseline": baseline(experiment, compared),
         "provenance": provenance(experiment),
-        "manifest": cast("dict[str, Any]", experiment.manifest),
+        "manifest": manifest_data(experiment),
     }
 
 

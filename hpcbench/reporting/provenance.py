@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.event_log import time_of
 from hpcbench.experiment.layout import Experiment, find
+from hpcbench.experiment.manifest import Commit
 from hpcbench.reporting.report_tables import Baseline, Difference, Provenance
 
 
 def provenance(experiment: Experiment) -> Provenance:
     """The inputs of the figures, for people, and one command that runs the same again."""
-    manifest: Mapping[str, Any] = experiment.manifest
-    facts = [*_facts(manifest), *_later_environments(experiment)]
+    facts = [*_facts(experiment), *_later_environments(experiment)]
     return {"facts": facts, "reproduce": reproduce(experiment)}
 
 
 def reproduce(experiment: Experiment) -> str:
     """One command that runs the same again from any folder, quoted for a shell; else a remark why not."""
-    if "imported" in experiment.manifest:
+    if experiment.manifest.imported is not None:
         return "# imported: there is no plan to run again"
     return shlex.join(["hpcbench", "rerun", str(experiment.path)])
 
@@ -50,30 +49,30 @@ def baseline(experiment: Experiment, other: str | None) -> Baseline | None:
     return {"id": there.id, "differences": differences, "why": ""}
 
 
-def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    measured = manifest["measured"]
+def _facts(experiment: Experiment) -> list[tuple[str, str]]:
+    manifest, measured = experiment.manifest, experiment.measured
     facts = [
-        ("hpcbench", _with_commit(manifest["hpcbench"], manifest["git"]["hpcbench"])),
-        ("Python", manifest["python"]),
-        ("created", f"{manifest['created']} on {manifest['host']}"),
-        ("plan", _with_commit(manifest["plan_key"][:16], manifest["git"]["plan"])),
-        ("seed", str(manifest["seed"])),
-        ("RUN_MODE", manifest.get("mode", "prod")),
+        ("hpcbench", _with_commit(manifest.hpcbench, manifest.git["hpcbench"])),
+        ("Python", manifest.python),
+        ("created", f"{manifest.created} on {manifest.host}"),
+        ("plan", _with_commit(manifest.plan_key[:16], manifest.git["plan"])),
+        ("seed", str(manifest.seed)),
+        ("RUN_MODE", manifest.mode),
     ]
-    if manifest.get("settings"):
-        facts.append(("--set", ", ".join(manifest["settings"])))
-    if manifest.get("baseline"):
-        facts.append(("baseline", manifest["baseline"]))
-    facts += [(f"model {name}", value) for name, value in measured["model_hashes"].items()]
-    hashes = dict.fromkeys(measured["dataset_hashes"].values())
+    if manifest.settings:
+        facts.append(("--set", ", ".join(manifest.settings)))
+    if manifest.baseline:
+        facts.append(("baseline", manifest.baseline))
+    facts += [(f"model {name}", value) for name, value in measured.model_hashes.items()]
+    hashes = dict.fromkeys(measured.dataset_hashes.values())
     for value in hashes:
-        used = [name for name, other in measured["dataset_hashes"].items() if other == value]
+        used = [name for name, other in measured.dataset_hashes.items() if other == value]
         facts.append((f"dataset of {', '.join(used)}", value))
-    for image, environment in manifest["environments"].items():
+    for image, environment in manifest.environments.items():
         facts.append((f"image {image or '(none: this Python)'}", environment["digest"] or "–"))
-    for name, locked in manifest.get("plugin_packages", {}).items():
+    for name, locked in manifest.plugin_packages.items():
         facts.append((f"package {name}", locked))
-    packages = [f"{name} {version}" for name, version in manifest["packages"].items() if version]
+    packages = [f"{name} {version}" for name, version in manifest.packages.items() if version]
     return [*facts, ("packages", ", ".join(packages))]
 
 
@@ -84,7 +83,7 @@ def _later_environments(experiment: Experiment) -> Iterator[tuple[str, str]]:
         yield f"environment since {since}", "; ".join(one["changes"]) or "not known before"
 
 
-def _with_commit(text: str, git: Mapping[str, Any] | None) -> str:
+def _with_commit(text: str, git: Commit | None) -> str:
     if git is None:
         return text
     changed = " and uncommitted changes" if git["dirty"] else ""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
 from hpcbench.errors import Problem
 from hpcbench.schema.agent import Agent
@@ -310,11 +310,13 @@ class ResolvedPlan(Part):
 class Measured(Part):
     """Facts that only the files show, read once at preparation."""
 
-    samples: Mapping[str, int]
+    model_config = ConfigDict(extra="ignore")  # a later version may know more of them
+
+    samples: Mapping[str, int] = Field(default_factory=dict)
     """Run task → samples it asks about."""
-    dataset_hashes: Mapping[str, str]
+    dataset_hashes: Mapping[str, str] = Field(default_factory=dict)
     """Run task → `sha256:…` over annotations and images."""
-    model_hashes: Mapping[str, str]
+    model_hashes: Mapping[str, str] = Field(default_factory=dict)
     """Model → `sha256:…` over the files of its folder; `none` for one without weights."""
     image_processing: Mapping[str, Mapping[str, JsonValue]] = Field(default_factory=dict)
     """Model → settings by which the processor beside its weights scales images, as its configuration has

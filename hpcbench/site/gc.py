@@ -125,9 +125,9 @@ def deletable(findings: Sequence[Finding], root: Path, days: float) -> list[Find
     another experiment that stays has answers of it: its report names it as their source.
     """
     named = {str(baseline.experiment) for baseline in baselines(root)} | {
-        str(experiment.manifest["baseline"])
+        experiment.manifest.baseline
         for experiment in all_experiments(root)
-        if experiment.manifest.get("baseline")
+        if experiment.manifest.baseline
     }
     home = experiments_dir(root).resolve()
     old = [

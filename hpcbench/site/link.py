@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from hpcbench import environments, plugins, slurm
 from hpcbench.environments.orphans import scratch
@@ -165,8 +164,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _ranks(experiment: Experiment, group: Group) -> Link:
     site, nodes = experiment.resolved.site, nodes_of_job()
-    stored: Any = experiment.manifest["environments"]
-    environment = plugins.Environment(**stored[group.environment])
+    environment = plugins.Environment(**experiment.manifest.environments[group.environment])
     address = own_address(site.slurm.interface, address_of(nodes[1]))
     with held_port(address, scratch(site.scratch)) as port:
         rest = [str(len(nodes)), address, str(port), site.slurm.interface or ""]

@@ -82,7 +82,7 @@ def begin(experiment: Experiment, name: str) -> None:
             f"the environment changed since submit: {'; '.join(changes)} (`hpcbench resume` continues with "
             "the packages that are installed now; `submit --snapshot-env` runs jobs from a copy)",
         )
-    if experiment.manifest.get("snapshot"):
+    if experiment.manifest.snapshot:
         # Child processes of the copy must not find the original environment again.
         os.environ.pop("PYTHONPATH", None)
         os.environ["PYTHONNOUSERSITE"] = "1"

@@ -212,7 +212,7 @@ def stops_jobs(experiment: Experiment) -> list[str]:
 
 def of_experiment(experiment: Experiment) -> Fingerprint | None:
     """The expected environment of an experiment's jobs; None: an experiment of an earlier hpcbench."""
-    *_, last = [{"fingerprint": experiment.manifest.get("fingerprint")}, *experiment.environments()]
+    *_, last = [{"fingerprint": experiment.manifest.fingerprint}, *experiment.environments()]
     return Fingerprint.from_json(last["fingerprint"]) if last["fingerprint"] else None
 
 
@@ -242,7 +242,7 @@ def interpreter(experiment: Experiment) -> tuple[str, ...]:
     Raises:
         EnvironmentFault: the copy was removed.
     """
-    copy = experiment.manifest.get("snapshot")
+    copy = experiment.manifest.snapshot
     if not copy:
         return installed.this_python()
     if not Path(f"{copy}/bin/python").exists():
@@ -297,9 +297,9 @@ def _is_upgrade(experiment: Experiment, before: Fingerprint, now: Fingerprint) -
 def _reads(experiment: Experiment) -> bool:
     """Whether this hpcbench can read the experiment's format, plan and rounds."""
     manifest = experiment.manifest
-    if manifest.get("version") != MANIFEST_VERSION:
+    if manifest.version != MANIFEST_VERSION:
         return False
-    if Version(str(manifest["hpcbench"])) > Version(hpcbench.__version__):
+    if Version(manifest.hpcbench) > Version(hpcbench.__version__):
         return False
     try:
         return bool(experiment.resolved.run_tasks and experiment.work.groups and rounds(experiment))
@@ -336,8 +336,7 @@ def _as_listed(file: PackagePath) -> bool:
 
 def _is_later_commit(experiment: Experiment) -> bool:
     """Whether hpcbench runs from a clean checkout of a later commit than submit's."""
-    git: Any = experiment.manifest["git"]
-    before = git["hpcbench"]
+    before = experiment.manifest.git["hpcbench"]
     if before is None or before["dirty"]:
         return False
     package = Path(hpcbench.__file__).parent
@@ -349,8 +348,8 @@ def _is_later_commit(experiment: Experiment) -> bool:
 
 
 def _host_packages(experiment: Experiment) -> Path | None:
-    folder = experiment.manifest.get("host_packages")
-    return Path(str(folder)) if folder else None
+    folder = experiment.manifest.host_packages
+    return Path(folder) if folder else None
 
 
 def search_path(without: Path | None = None) -> list[str]:

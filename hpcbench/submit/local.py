@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -77,8 +77,8 @@ def _part(experiment: Experiment, number: int, group: Group, gpus: int) -> Part:
 
 def _gpus_here(experiment: Experiment, group: Group) -> int:
     """GPUs of this machine that a job of the group takes."""
-    stored: Mapping[str, Any] = experiment.manifest["environments"]  # type: ignore[assignment]
-    return 0 if stored[group.environment]["kind"] in environments.ELSEWHERE else group.job_gpus
+    environment = experiment.manifest.environments[group.environment]
+    return 0 if environment["kind"] in environments.ELSEWHERE else group.job_gpus
 
 
 @dataclass

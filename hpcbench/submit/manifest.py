@@ -18,6 +18,7 @@ from typing import Any
 import hpcbench
 from hpcbench.environments.packages import locked_in
 from hpcbench.experiment.layout import MANIFEST_VERSION, Experiment
+from hpcbench.experiment.manifest import Commit, Manifest
 from hpcbench.planning import answer_basis, stage_key
 from hpcbench.plugins import Environment
 from hpcbench.registry.catalog import Catalog
@@ -40,7 +41,7 @@ def manifest_of(
     work: WorkPlan,
     prepared: dict[str, Environment],
     packages: Packages,
-) -> dict[str, Any]:
+) -> Manifest:
     digests = {key: environment.digest for key, environment in prepared.items()}
     plugin_packages = {name: locked.identity for name, locked in packages.locked.items()}
     keys = {
@@ -66,34 +67,34 @@ def manifest_of(
         )
         for run_task in resolved.run_tasks
     }
-    return {
-        "version": MANIFEST_VERSION,
-        "id": experiment.id,
-        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "host": socket.gethostname(),
-        "hpcbench": hpcbench.__version__,
-        "python": platform.python_version(),
-        "executable": sys.executable,
-        "packages": {name: _version(name) for name in RECORDED_PACKAGES},
-        "git": {
+    return Manifest(
+        version=MANIFEST_VERSION,
+        id=experiment.id,
+        created=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        host=socket.gethostname(),
+        hpcbench=hpcbench.__version__,
+        python=platform.python_version(),
+        executable=sys.executable,
+        packages={name: _version(name) for name in RECORDED_PACKAGES},
+        git={
             "plan": _git(plan_file.resolve().parent),
             "hpcbench": _git(Path(hpcbench.__file__).parent),
         },
-        "plan_key": plan_key(resolved, measured),
-        "seed": resolved.plan.seed,
-        "mode": resolved.mode,
-        "settings": list(resolved.settings),
-        "baseline": resolved.plan.baseline,
-        "host_packages": str(packages.host) if packages.host is not None else None,
-        "plugin_packages": plugin_packages,
-        "locks": _locks(resolved, prepared, packages),
-        "stage_keys": keys,
-        "answer_bases": bases,
-        "environments": {key: asdict(environment) for key, environment in prepared.items()},
-        "prompts": {run_task.name: run_task.prompt.name for run_task in resolved.run_tasks},
-        "measured": measured.model_dump(exclude={"chosen"}),
-        "work": work.model_dump(mode="json"),
-    }
+        plan_key=plan_key(resolved, measured),
+        seed=resolved.plan.seed,
+        mode=resolved.mode,
+        settings=resolved.settings,
+        baseline=resolved.plan.baseline,
+        host_packages=str(packages.host) if packages.host is not None else None,
+        plugin_packages=plugin_packages,
+        locks=_locks(resolved, prepared, packages),
+        stage_keys=keys,
+        answer_bases=bases,
+        environments={key: asdict(environment) for key, environment in prepared.items()},
+        prompts={run_task.name: run_task.prompt.name for run_task in resolved.run_tasks},
+        measured=measured.model_dump(exclude={"chosen"}),
+        work=work.model_dump(mode="json"),
+    )
 
 
 def _locks(
@@ -141,7 +142,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _git(folder: Path) -> dict[str, Any] | None:
+def _git(folder: Path) -> Commit | None:
     """Commit of a folder's checkout, and whether the folder has changes since."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
 

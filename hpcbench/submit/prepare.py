@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,16 +128,17 @@ def prepare(
         keep_labels(experiment, name, path)
     manifest = manifest_of(experiment, resolved, plan_file, measured, work, prepared, packages)
     jobs_run_in = copy.fingerprint if copy is not None else here(packages.host)
-    manifest |= {
-        "reuse": reuse,
-        "tools": tools,
-        "sources": sources,
-        "site_of_machine": of_machine(resolved),
-        "fingerprint": jobs_run_in.to_json(),
-        "snapshot": str(copy.path) if copy is not None else None,
-    }
+    manifest = replace(
+        manifest,
+        reuse=reuse,
+        tools=tools,
+        sources=sources,
+        site_of_machine=of_machine(resolved),
+        fingerprint=jobs_run_in.to_json(),
+        snapshot=str(copy.path) if copy is not None else None,
+    )
     with owner_writes():
-        write_json(experiment.manifest_file, manifest)
+        write_json(experiment.manifest_file, manifest.to_json())
     seal(experiment)
     return experiment
 

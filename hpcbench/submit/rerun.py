@@ -43,7 +43,7 @@ def load(
         UserError: the experiment was imported; data is not at its original place.
         EnvironmentFault: a colleague may have changed what the user's own experiment would execute.
     """
-    if "imported" in experiment.manifest:
+    if experiment.manifest.imported is not None:
         remedy = "write a plan and run `hpcbench submit`"
         raise UserError(f"{experiment.id} was imported: it has no plan to run again", remedy=remedy)
     if not is_foreign(experiment.path):
@@ -51,8 +51,7 @@ def load(
     kept = today(experiment)
     data = plan_data(experiment)
     _place(data, _moved(experiment, sources))
-    locks: Any = experiment.manifest.get("locks") or {}
-    as_locked(data.get("packages", {}), locks)
+    as_locked(data.get("packages", {}), experiment.manifest.locks)
     replaced = {path: str(copy) for path, copy in kept.items()}
     for part in ("run_tasks", "site"):
         data[part] = _replaced(data[part], replaced)
@@ -92,7 +91,7 @@ def not_as_it_was(then: Experiment, now: Experiment) -> list[ConfigDifference]:
 
 def _moved(experiment: Experiment, given: Sequence[str]) -> dict[str, str]:
     """`KIND/NAME` → its source: the original URL of fetched data, or its place in `given`."""
-    recorded: Any = experiment.manifest.get("sources") or {}
+    recorded = experiment.manifest.sources
     definitions = {
         f"{kind}/{definition.name}": definition
         for run_task in experiment.resolved.run_tasks
@@ -143,7 +142,7 @@ def _replaced(value: Any, paths: Mapping[str, str]) -> Any:
 def _site(experiment: Experiment, resolved: ResolvedPlan, say: Say) -> Site:
     """The machine's own profile if the original run used one; else the profile that came with the plan."""
     then = resolved.site
-    if not experiment.manifest.get("site_of_machine", True):
+    if not experiment.manifest.site_of_machine:
         return then
     settings = [text for text in resolved.settings if text.startswith("sites/")]
     own = load_site(resolved.plan.site or "default", resolved.mode, settings)

@@ -209,12 +209,11 @@ def take_over_answers(experiment: Experiment, say: Say = lambda line: None) -> R
     if (done := reused_of(experiment)) is not None:
         return done
     experiment.use_packages()
-    policy: Any = experiment.manifest.get("reuse", "none")
     wanted = [
         (run_task, basis)
         for run_task in experiment.resolved.run_tasks
         if (basis := experiment.answer_basis(run_task.name))
-        and not why_not(run_task, policy, basis=basis)
+        and not why_not(run_task, experiment.manifest.reuse, basis=basis)
     ]
     found = Reused()
     # In another user's folder nothing can be written: then later plans do not find these answers.

@@ -154,9 +154,9 @@ def unused(root: Path, experiments: Iterable[Experiment], days: float) -> list[P
         days: copies made or used within so many days are left out: a submission may be under way.
     """
     needed = {
-        Path(str(one.manifest.get("snapshot"))).name
+        Path(copy).name
         for one in experiments
-        if state_of(one) != "done"
+        if state_of(one) != "done" and (copy := one.manifest.snapshot)
     }
     folder = root / "cache" / FOLDER
     found = sorted(folder.iterdir()) if folder.is_dir() else []

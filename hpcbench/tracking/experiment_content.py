@@ -114,7 +114,7 @@ def pieces(
     Raises:
         EnvironmentFault, UserError: the dataset can no longer be read.
     """
-    created = datetime.strptime(str(experiment.manifest["created"]), "%Y-%m-%dT%H:%M:%S%z")
+    created = datetime.strptime(experiment.manifest.created, "%Y-%m-%dT%H:%M:%S%z")
     # States before answers: a shard that is done by then has all of its answers.
     states = {one.shard.id: one for one in shard_states(experiment, [run_task.name])}
     last = (
@@ -221,10 +221,8 @@ def _interval(name: str, entry: MetricValue | Figure) -> dict[str, float | None]
 
 def parameters_of(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, str]:
     """Values that a run task's figures depend on, as texts."""
-    manifest: Mapping[str, Any] = experiment.manifest
-    measured = manifest.get("measured") or {}
-    images = manifest.get("environments") or {}
-    git = (manifest.get("git") or {}).get("hpcbench") or {}
+    manifest, measured = experiment.manifest, experiment.measured
+    git = manifest.git["hpcbench"]
     model, task = run_task.model, run_task.task
     found: dict[str, Any] = {
         "experiment": experiment.id,
@@ -233,25 +231,25 @@ def parameters_of(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str
         "ml_task": run_task.ml_task.name,
         "model": model.name,
         "model_source": model.source,
-        "model_hash": (measured.get("model_hashes") or {}).get(model.name),
+        "model_hash": measured.model_hashes.get(model.name),
         "dataset": run_task.dataset.name,
         "dataset_version": run_task.dataset.version,
-        "dataset_hash": (measured.get("dataset_hashes") or {}).get(run_task.name),
+        "dataset_hash": measured.dataset_hashes.get(run_task.name),
         "prompt": run_task.prompt.name,
         "prompt_version": run_task.prompt.version,
         "engine": model.engine,
-        "seed": manifest.get("seed"),
-        "hpcbench": manifest.get("hpcbench"),
-        "hpcbench_commit": git.get("commit"),
-        "python": manifest.get("python"),
+        "seed": manifest.seed,
+        "hpcbench": manifest.hpcbench,
+        "hpcbench_commit": git and git["commit"],
+        "python": manifest.python,
     }
-    for name, one in images.items():
-        found[f"image.{name or 'none'}"] = (one or {}).get("digest")
+    for name, image in manifest.environments.items():
+        found[f"image.{name or 'none'}"] = image.get("digest")
     for name, one in model.engine_options.items():
         found[f"engine_options.{name}"] = one
     for name, one in task.generation.model_dump(mode="json", exclude_none=True).items():
         found[f"generation.{name}"] = one
-    for name, one in (manifest.get("packages") or {}).items():
+    for name, one in manifest.packages.items():
         found[f"version.{name}"] = one
     return {name: _text(one) for name, one in found.items() if one is not None and one != ""}
 

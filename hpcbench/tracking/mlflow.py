@@ -268,7 +268,7 @@ class MlflowSink(Sink):
             self._client.log_batch(run, metrics=points)
 
     def _began(self) -> int:
-        made = time.strptime(str(self._experiment.manifest["created"]), "%Y-%m-%dT%H:%M:%S%z")
+        made = time.strptime(self._experiment.manifest.created, "%Y-%m-%dT%H:%M:%S%z")
         return int(1000 * _seconds(made))
 
 

@@ -198,8 +198,7 @@ def _read(experiment: Experiment) -> Mapping[str, Any] | None:
 
 def _summary(experiment: Experiment) -> dict[str, Any]:
     """Durations of an experiment's run tasks and models, where measured."""
-    resolved, manifest = experiment.resolved, experiment.manifest
-    measured = Measured.model_validate(manifest["measured"])
+    resolved, measured = experiment.resolved, experiment.measured
     keys = {run_task.name: _key(run_task, resolved, measured) for run_task in resolved.run_tasks}
     run_tasks = []
     for name, key in keys.items():

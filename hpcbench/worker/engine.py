@@ -116,10 +116,8 @@ class EngineProcess:
             if run_task.name in group.run_tasks
         ]
         self._devices = {} if devices is None else {"CUDA_VISIBLE_DEVICES": ",".join(devices)}
-        self._measured: Mapping[str, Any] = experiment.manifest["measured"]  # type: ignore[assignment]
-        stored: Mapping[str, Any] = experiment.manifest["environments"]  # type: ignore[assignment]
-        self._stored = stored
-        self._environment = plugins.Environment(**stored[group.environment])
+        self._measured, self._stored = experiment.measured, experiment.manifest.environments
+        self._environment = plugins.Environment(**self._stored[group.environment])
         self._request_bytes: int | None = None
         """Maximum size of a request that its wrapper is started with; None: the wrapper's own."""
         self.elsewhere = self._environment.kind in environments.ELSEWHERE
@@ -183,13 +181,10 @@ class EngineProcess:
             # A relay to an endpoint is a hop in any case, and the wrapper counts its answers.
             rules=same_rules if model.source and not self.elsewhere else None,
         )
-        images = [
-            task.most_images(self._measured.get("images", {}).get(task.name, 0)) for task in tasks
-        ]
+        images = [task.most_images(self._measured.images.get(task.name, 0)) for task in tasks]
         # Each turn of an agent sends the whole conversation again.
         reuse = [
-            task.agent is not None or self._measured.get("reuse", {}).get(task.name, False)
-            for task in tasks
+            task.agent is not None or self._measured.reuse.get(task.name, False) for task in tasks
         ]
         # What an agent needs of the engine changes nothing for other run tasks of the same model.
         if any(task.agent is not None for task in tasks):

@@ -51,11 +51,12 @@ async def started_tools(
 
     assert run_task.agent is not None
     container = experiment.resolved.site.container
-    manifest: Mapping[str, Any] = experiment.manifest
-    submitted = manifest["tools"][run_task.name]
+    submitted = experiment.manifest.tools[run_task.name]
     rooms = {
         Place(image, tuple(packages)): Room(
-            Environment(**manifest["environments"][key]), container, (f"{folder}:{folder}:ro",)
+            Environment(**experiment.manifest.environments[key]),
+            container,
+            (f"{folder}:{folder}:ro",),
         )
         for image, packages, key in submitted["rooms"]
     }

@@ -95,7 +95,7 @@ def test_the_definitions_of_v02_run_unchanged(tmp_path: Path) -> None:
         "words": ["anls"],
     }  # fmt: skip
     prompts = {**dict.fromkeys(tables, "vqa_short_ru"), "own": "none", "words": "none"}
-    assert experiment.manifest["prompts"] == prompts
+    assert experiment.manifest.prompts == prompts
     assert "Ответь" in (experiment.resolved.run_tasks[0].prompt.user or "")
     assert NAME in (experiment.report_dir / "report.md").read_text()
     assert NAME in hpcbench(tmp_path, "status")

@@ -13,7 +13,7 @@ from jsonschema import ValidationError
 
 from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import write_json
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.interchange.kit_logs import write_logs
 from tests.unit.interchange.atif_schema import check
 from tests.unit.interchange.test_trajectories import agents
@@ -71,7 +71,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(tmp_path: Path) -> Experiment:
     """Three samples: right, wrong, failed."""
     here = experiment(tmp_path, [record(n, id=f"page/{n}") for n in range(3)])
-    write_json(here.manifest_file, {**here.manifest, "created": "2026-11-20T14:32:00+0300"})
+    write_json(
+        here.manifest_file, {**read_json(here.manifest_file), "created": "2026-11-20T14:32:00+0300"}
+    )
     vars(here).pop("manifest", None)
     texts = ["0", "не то", None]
     write_attempt(here, 0, 1, [response(f"page/{n}", text) for n, text in enumerate(texts)])

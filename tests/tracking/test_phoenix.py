@@ -16,7 +16,7 @@ from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import Owner, claim, shard_states
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import write_json
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.schema.records import Response, Times
 from hpcbench.tracking.feed import Sent
 from hpcbench.tracking.phoenix import PhoenixTracker
@@ -31,7 +31,9 @@ pytestmark = pytest.mark.timeout(900)
 def answered(folder: Path) -> Experiment:
     """An experiment with one good answer, one that failed, and one sample that was not asked."""
     here = experiment(folder, [record(1), record(2), record(3)])
-    write_json(here.manifest_file, {**here.manifest, "created": "2026-01-15T10:00:00+0000"})
+    write_json(
+        here.manifest_file, {**read_json(here.manifest_file), "created": "2026-01-15T10:00:00+0000"}
+    )
     here = Experiment(here.path)
     (state,) = shard_states(here, ["rt"])
     taken = claim(here, state, Owner("1", 0, "n", 1))

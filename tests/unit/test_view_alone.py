@@ -24,7 +24,7 @@ READERS = frozenset(
         "open", "read_text", "read_bytes", "read_json", "read_lines", "json_object", "open_beneath",
         "scan_parquet", "read_parquet", "read_parquet_metadata", "read_parquet_schema", "read_ndjson",
         "ParquetFile", "Growing", "last_bytes", "last_lines", "EventTail", "ArchivedTail", "Folder",
-        "Members", "locate", "memmap", "open_file", "safe_load",
+        "locate", "memmap", "open_file", "safe_load",
     }
 )  # fmt: skip
 """Calls that open, tail or parse the path they are given or belong to."""
@@ -53,8 +53,6 @@ ALLOWED = {
     ("portal/commands.py", "path"): "the portal shows scripts of jobs",
     ("portal/timeline.py", "path"): "the portal looks for the first word of a job's log",
     ("cli/report.py", "report_dir"): "a browser shows the report",
-    # Found when `Members` was added to READERS: it belongs into experiment/view, beside `manifest_places`.
-    ("portal/results_cache.py", "manifest_file"): "the portal reads single members of the manifest",
     # Shells wait for it: no module of experiment/ may be imported.
     ("cli/completion.py", "chosen.json"): "completion of names in a shell imports nothing of hpcbench",
 }  # fmt: skip
@@ -269,7 +267,6 @@ def test_experiment_alone_reads_an_experiments_files() -> None:
         ("read_json(experiment.path / name)", "path"),
         ("polars.read_parquet(Place(e.scores_dir, 'a').fields)", "scores_dir"),
         ("[Growing(p) for p in text_logs(e)]", "text_logs"),
-        ("Members(e.manifest_file, manifest_places(e))", "manifest_file"),
     ],
 )  # fmt: skip
 def test_a_reader_of_such_a_file_is_found(code: str, file: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import write_json
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.schema.outputs import Tracker
 from tests.unit.small import experiment, record, response, write_attempt
@@ -20,7 +20,7 @@ def started(
 ) -> Experiment:
     """An experiment before any worker: sample `s<n>`, right answer `<n>`."""
     here = experiment(root, [record(number) for number in range(samples)], shard_size)
-    write_json(here.manifest_file, {**here.manifest, **MANIFEST})
+    write_json(here.manifest_file, {**read_json(here.manifest_file), **MANIFEST})
     plan = here.resolved.plan.model_dump(mode="json")
     plan["trackers"] = [one.model_dump(mode="json") for one in trackers]
     reported = here.resolved.model_copy(update={"plan": ExperimentPlan.model_validate(plan)})

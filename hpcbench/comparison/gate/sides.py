@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from hpcbench.comparison.differences import meant, measured_of, same_prompt
+from hpcbench.comparison.differences import meant, same_prompt
 from hpcbench.evaluation.repeats import base_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import Scores, scores
@@ -57,9 +56,9 @@ def side_of(experiments: Sequence[Experiment]) -> dict[str, list[Run]]:
 def not_same(one: Run, other: Run, asked: Sequence[SameInBoth]) -> Iterator[str]:
     """Differences in properties that the policy requires to be the same, in words."""
     first, second = one.run_task, other.run_task
-    if "dataset" in asked and _measured(one, "dataset_hashes") != _measured(
-        other, "dataset_hashes"
-    ):
+    here, there = one.experiment.measured, other.experiment.measured
+    data = here.dataset_hashes.get(first.name), there.dataset_hashes.get(second.name)
+    if "dataset" in asked and data[0] != data[1]:
         yield "the dataset's files differ"
     if "ml_task" in asked and meant(first.ml_task) != meant(second.ml_task):
         yield f"answers are read differently: {first.ml_task.name}, {second.ml_task.name}"
@@ -67,11 +66,6 @@ def not_same(one: Run, other: Run, asked: Sequence[SameInBoth]) -> Iterator[str]
         yield f"prompts differ: {first.prompt.name}, {second.prompt.name}"
     if "model" in asked and (
         meant(first.model) != meant(second.model)
-        or _measured(one, "model_hashes", first.model.name)
-        != _measured(other, "model_hashes", second.model.name)
+        or here.model_hashes.get(first.model.name) != there.model_hashes.get(second.model.name)
     ):
         yield f"models differ: {first.model.name}, {second.model.name}"
-
-
-def _measured(run: Run, what: str, name: str | None = None) -> Any:
-    return measured_of(run.experiment, what, name or run.run_task.name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,24 @@ def plan_data(experiment: Experiment) -> dict[str, Any]:
 def manifest_data(experiment: Experiment) -> dict[str, Any]:
     """The manifest; raises as `plan_data`."""
     return json_object(experiment.manifest_file)
+
+
+def manifest_member(experiment: Experiment, name: str, places: Places | None = None) -> Any:
+    """One member of the manifest, which has a hundred kilobytes with a hundred run tasks.
+
+    Args:
+        experiment: the experiment.
+        name: the member.
+        places: `manifest_places`; None: the manifest is parsed whole.
+
+    Raises:
+        OSError, ValueError: as `plan_data`.
+        KeyError: the manifest has no such member.
+    """
+    if places is not None:
+        with suppress(Changed):
+            return read(experiment.manifest_file, places, [places.whole[name]])[0]
+    return manifest_data(experiment)[name]
 
 
 def verdict_data(experiment: Experiment) -> dict[str, Any]:

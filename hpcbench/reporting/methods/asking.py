@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import JsonValue
+
 from hpcbench import number_format as form
-from hpcbench.comparison.differences import measured_of
 from hpcbench.experiment.view.performance_json import Load, Machine
 from hpcbench.reporting.methods.facts import Facts, Missing, Said, joined
 from hpcbench.schema.agent import Agent
@@ -50,7 +51,7 @@ def _images(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
     if not _sees_pages(run_task):
         yield "no image was sent"
         return
-    most = measured_of(facts.experiment, "images", run_task.name)
+    most = facts.experiment.measured.images.get(run_task.name)
     yield f"at most {form.many(most, 'image')} in a request" if most else ""
     yield "image files unchanged, byte for byte"
     dpi = run_task.dataset.options.get("dpi")
@@ -72,9 +73,9 @@ def _sent(facts: Facts, run_task: ResolvedRunTask) -> str:
     return "sent as bytes beside the request" if protocol == "grpc" else "sent as data URIs"
 
 
-def _recorded(facts: Facts, run_task: ResolvedRunTask) -> dict[str, Any]:
+def _recorded(facts: Facts, run_task: ResolvedRunTask) -> Mapping[str, JsonValue]:
     """Settings of the processor beside the weights; empty: unknown."""
-    return measured_of(facts.experiment, "image_processing", run_task.model.name) or {}
+    return facts.experiment.measured.image_processing.get(run_task.model.name, {})
 
 
 def _scaling(facts: Facts, run_task: ResolvedRunTask) -> str:

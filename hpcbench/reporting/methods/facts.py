@@ -8,6 +8,7 @@ from typing import Any
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.manifest import Manifest
 from hpcbench.experiment.view.metrics_json import Scores, metrics_of
 from hpcbench.experiment.view.performance_json import Performance, Speed, performance_of
 from hpcbench.reporting.blocks import Block, Item, Items
@@ -41,7 +42,7 @@ class Facts:
     experiment: Experiment
     run_tasks: tuple[ResolvedRunTask, ...]
     """Run tasks with scores, in the plan's order."""
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     scores: Mapping[str, Scores]
     """Run task → its entry in `metrics.json`."""
     performance: Performance | None
@@ -65,8 +66,7 @@ class Facts:
     @property
     def imported(self) -> Mapping[str, Any] | None:
         """The origin of answers of another kit; None: hpcbench asked the models."""
-        found: Mapping[str, Any] | None = self.manifest.get("imported")
-        return found
+        return self.manifest.imported
 
     def speed(self, run_task: str) -> Speed | None:
         """A run task's entry in `performance.json`."""

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 
 from hpcbench import number_format as form
-from hpcbench.comparison.differences import measured_of
 from hpcbench.reporting.blocks import Code, Item, Items, Text
 from hpcbench.reporting.methods.facts import Facts, Missing, Said, is_hash, joined, place_of
 from hpcbench.schema.plan import ResolvedRunTask
@@ -51,7 +50,7 @@ def models(facts: Facts) -> Iterator[Said]:
 
 def _model(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
     model = run_task.served
-    digest = measured_of(facts.experiment, "model_hashes", model.name)
+    digest = facts.experiment.measured.model_hashes.get(model.name)
     yield f"source: {place_of(model.source)}"
     yield f"revision {model.revision}" if model.revision else ""
     yield f"hash over the files {digest}" if is_hash(digest) else ""
@@ -91,7 +90,7 @@ def _unknown_of(facts: Facts, run_task: ResolvedRunTask) -> Iterator[Missing]:
     model = run_task.model
     if not model.revision:
         yield Missing(f"The revision of model {model.name}: its definition names none.")
-    if not is_hash(measured_of(facts.experiment, "model_hashes", model.name)):
+    if not is_hash(facts.experiment.measured.model_hashes.get(model.name)):
         yield Missing(f"A hash of the files of model {model.name}.")
     if model.dtype == "auto":
         yield Missing(
@@ -110,9 +109,9 @@ def data(facts: Facts) -> Iterator[Said]:
     """Dataset, version, split, filters and counts of each run task."""
     yield from facts.grouped({one.name: joined(_data(facts, one)) for one in facts.run_tasks})
     for one in facts.run_tasks:
-        if not is_hash(measured_of(facts.experiment, "dataset_hashes", one.name)):
+        if not is_hash(facts.experiment.measured.dataset_hashes.get(one.name)):
             yield Missing(f"A hash of dataset {one.dataset.name}.")
-        if not measured_of(facts.experiment, "dataset_samples", one.name):
+        if not facts.experiment.dataset_samples(one.name):
             yield Missing(f"The number of all samples of dataset {one.dataset.name}.")
 
 
@@ -121,10 +120,10 @@ def _data(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
     version = f" version {dataset.version}" if dataset.version else ""
     split = f", split {dataset.split}" if dataset.split else ", all splits"
     yield f"dataset {dataset.name}{version}{split}, from {_origin(facts, dataset.source)}"
-    digest = measured_of(facts.experiment, "dataset_hashes", run_task.name)
+    digest = facts.experiment.measured.dataset_hashes.get(run_task.name)
     yield f"hash over annotations and images {digest}" if is_hash(digest) else ""
     yield f"licence {dataset.licence}" if dataset.licence else ""
-    whole = measured_of(facts.experiment, "dataset_samples", run_task.name)
+    whole = facts.experiment.dataset_samples(run_task.name)
     where = "split" if dataset.split else "dataset"
     of = f" of {whole} in the {where}" if whole else ""
     yield f"{form.many(table.asked, 'sample')}{of}: {', then '.join(_filters(facts, run_task))}"
@@ -144,7 +143,7 @@ def _filters(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
     if task.where is not None:
         yield f"samples for which `{task.where}` holds"
     if task.sample is not None:
-        seed = facts.manifest.get("seed") if task.sample.seed is None else task.sample.seed
+        seed = facts.manifest.seed if task.sample.seed is None else task.sample.seed
         by = f", stratified by `{task.sample.by}`" if task.sample.by else ""
         yield f"a random sample of {task.sample.size}{by} (seed {seed})"
     if task.limit is not None:
@@ -172,7 +171,7 @@ def prompts(facts: Facts) -> Iterator[Said]:
 def _prompt(facts: Facts, own: list[ResolvedRunTask]) -> Iterator[Said]:
     prompt, task = own[0].prompt, own[0].task
     names = [one.name for one in own]
-    hashes = {measured_of(facts.experiment, "prompt_hashes", name) for name in names}
+    hashes = {facts.experiment.measured.prompt_hashes.get(name) for name in names}
     digest = next(iter(hashes)) if len(hashes) == 1 else None
     version = f" version {prompt.version}" if prompt.version else ""
     about = [

@@ -51,7 +51,7 @@ def ended(root: Path, name: str = "20261120-1432-plan-aaaa", **manifest: object)
     resolved = read_json(here.resolved_file)
     resolved["plan"]["executor"] = "slurm"
     write_json(here.resolved_file, resolved)
-    write_json(here.manifest_file, {**here.manifest, "id": name, **manifest})
+    write_json(here.manifest_file, {**read_json(here.manifest_file), "id": name, **manifest})
     for index in range(2):
         answers = [small.response(f"s{4 * index + place}") for place in range(4)]
         small.write_attempt(here, index, 1, answers)

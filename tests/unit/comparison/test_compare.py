@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import write_json
+from hpcbench.files.atomic import read_json, write_json
 from tests.unit.command import Cli
 from tests.unit.small import experiment, record, response, write_attempt
 
@@ -65,8 +65,8 @@ def test_hashes_made_in_two_ways_leave_it_to_the_prompts_themselves(
     other = run(tmp_path / "b", {}, prompt={"description": "told better", **prompt})
     made = ({"prompt_hashes": {"rt": "old"}}, {"prompt_hashes": {"rt": "new"}, "prompt_formula": 2})
     for here, known in zip((one, other), made, strict=True):
-        measured = {**here.manifest["measured"], **known}
-        write_json(here.manifest_file, {**here.manifest, "measured": measured})
+        measured = {**here.manifest.measured, **known}
+        write_json(here.manifest_file, {**read_json(here.manifest_file), "measured": measured})
     assert ("prompts differ" not in cli("compare", one.path, other.path)) == same
 
 
@@ -208,8 +208,8 @@ def test_another_prompt_is_reported_and_another_metric_of_one_name_refused(
     assert "warning: rt: prompts differ" in cli("compare", one.path, other.path)
     for hashes, differ in ((("sha256:1", "sha256:1"), False), (("sha256:1", "sha256:2"), True)):
         for here, known in zip((one, other), hashes, strict=True):
-            measured = {**here.manifest["measured"], "prompt_hashes": {"rt": known}}
-            write_json(here.manifest_file, {**here.manifest, "measured": measured})
+            measured = {**here.manifest.measured, "prompt_hashes": {"rt": known}}
+            write_json(here.manifest_file, {**read_json(here.manifest_file), "measured": measured})
         assert ("prompts differ" in cli("compare", one.path, other.path)) == differ
     resolved = json.loads(other.resolved_file.read_text())
     resolved["run_tasks"][0]["metrics"][0]["options"] = {"case": "lower"}

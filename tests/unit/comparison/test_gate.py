@@ -19,7 +19,7 @@ from hpcbench.comparison.gate.verdict import worth_an_alert
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.evaluation.repeats import base_of
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import write_json
+from hpcbench.files.atomic import read_json, write_json
 from tests.unit.command import Cli
 from tests.unit.comparison.judged import ended, policy, speeds, started, the_plan, wrong
 
@@ -153,8 +153,8 @@ def test_other_files_or_prompts_are_no_common_ground(tmp_path: Path) -> None:
     found = judge(one, third, policy(same=("prompt",)))
     assert "prompts differ" in check(found, "exact_match").why
     for here in (one, third):  # one text under two names, or with its images elsewhere
-        measured = {**here.manifest["measured"], "prompt_hashes": {"rt": "sha256:1"}}
-        write_json(here.manifest_file, {**here.manifest, "measured": measured})
+        measured = {**here.manifest.measured, "prompt_hashes": {"rt": "sha256:1"}}
+        write_json(here.manifest_file, {**read_json(here.manifest_file), "measured": measured})
     same = [Experiment(here.path) for here in (one, third)]
     assert "prompts differ" not in check(judge(*same, policy(same=("prompt",))), "exact_match").why
 

@@ -28,7 +28,9 @@ def night(root: Path, number: int, template: Experiment, value: float) -> Experi
     here = Experiment(root / "experiments" / f"2026{1100 + number:04d}-0200-x-aaaa")
     shutil.copytree(template.path, here.path)
     day = f"2026-{11 + number // 28:02d}-{1 + number % 28:02d}"
-    write_json(here.manifest_file, {**template.manifest, "created": f"{day}T02:00:00+0000"})
+    write_json(
+        here.manifest_file, {**read_json(template.manifest_file), "created": f"{day}T02:00:00+0000"}
+    )
     metrics = read_json(here.metrics_file)
     metrics["run_tasks"]["rt"]["metrics"]["exact_match"]["value"] = value
     write_json(here.metrics_file, metrics)

@@ -28,7 +28,7 @@ from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames, shard_sizes
-from hpcbench.files.atomic import Appender, create_exclusive, write_json
+from hpcbench.files.atomic import Appender, create_exclusive, read_json, write_json
 from hpcbench.registry.database_address import Address
 from tests.unit.small import experiment, record, response, write_attempt
 from tests.unit.tracked import answer, end, ended, started
@@ -244,7 +244,7 @@ def test_blocks_beyond_the_end_go(
 def test_another_experiment_of_one_id_is_refused(tmp_path: Path, address: Address) -> None:
     send(ended(tmp_path / "a", 4), address)
     other = ended(tmp_path / "b", 4)
-    write_json(other.manifest_file, {**other.manifest, "seed": 8})
+    write_json(other.manifest_file, {**read_json(other.manifest_file), "seed": 8})
     with pytest.raises(UserError, match="another experiment"):
         send(other, address)
 

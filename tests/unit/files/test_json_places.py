@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.files import json_places
-from hpcbench.files.json_places import SMALL, Changed, Members, locate, read
+from hpcbench.files.json_places import SMALL, Changed, locate, read
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6) | st.text(
     '\\"[]{}', max_size=6
@@ -98,21 +98,6 @@ def test_a_part_is_judged_where_it_is_read(tmp_path: Path) -> None:
     assert read(path, places, [sound]) == [{"n": 1}]
     with pytest.raises(ValueError, match=r".+"):
         read(path, places, [damaged])
-
-
-def test_a_member_is_read_when_it_is_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "manifest.json"
-    path.write_text('{"measured": {"samples": {"a": 3}}, "fingerprint": {"a": damaged}, "seed": 7}')
-    members = Members(path, locate(path, ""))
-    assert (members["seed"], members["measured"]) == (7, {"samples": {"a": 3}})
-    assert "git" not in members
-    assert len(members) == 3
-    with pytest.raises(ValueError, match="expected value"):
-        members["fingerprint"]
-    path.write_text('{"measured": {}, "fingerprint": 1, "seed": 8}')
-    assert members["seed"] == 7, "it was read before"
-    with pytest.raises(Changed):
-        members["fingerprint"]
 
 
 def test_a_part_that_is_nested_too_deep_for_a_parser_does_not_hide_the_others(

@@ -58,7 +58,7 @@ def test_results_of_lmms_eval_are_an_experiment_with_its_numbers(
 def test_the_manifest_says_where_it_comes_from_and_what_is_not_known(tmp_path: Path) -> None:
     folder = kits.lmms_eval(tmp_path / "logs")
     here = brought(tmp_path, folder, "lmms-eval")
-    origin: Any = here.manifest["imported"]
+    origin: Any = here.manifest.imported
     assert (origin["kit"], origin["kit_version"]) == ("lmms-eval", "00000000")
     assert {Path(path).name for path in origin["files"]} == {one.name for one in folder.iterdir()}
     assert all(value.startswith("sha256:") for value in origin["files"].values())
@@ -165,7 +165,7 @@ def test_filters_of_lm_eval_are_metrics_of_their_own(tmp_path: Path) -> None:
         "It is 2.",
         "It is 3.",
     ]  # the raw answer, not the filtered one
-    assert here.manifest["imported"]["kit_version"] == "0.4.13"  # type: ignore[index]
+    assert (here.manifest.imported or {})["kit_version"] == "0.4.13"
 
 
 @pytest.mark.parametrize("ending", ["tsv", "json", "xlsx"])
@@ -183,7 +183,7 @@ def test_predictions_of_vlmevalkit_are_scored_by_our_metrics(
     assert found["references"] == kits.TRUTH
     assert found["meta.category"][0] == "Doc-oriented VQA"
     assert found["anls"][:2] == [1, 1]
-    origin: Any = here.manifest["imported"]
+    origin: Any = here.manifest.imported
     (aggregate,) = origin["tasks"]["OCRBench"]["aggregates"].values()
     assert json.loads(aggregate)["Final Score"] == 2
 

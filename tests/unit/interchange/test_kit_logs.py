@@ -13,6 +13,7 @@ from hpcbench.cli.main import main
 from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.experiment.view.metrics_json import metrics_of
+from hpcbench.files.atomic import read_json, write_json
 from tests.unit.command import Cli
 from tests.unit.small import experiment, record, response, write_attempt
 
@@ -22,9 +23,9 @@ def here(tmp_path: Path) -> Experiment:
     """Five samples: two right, one wrong, one failed, one never asked."""
     records = [record(n, metadata={"doc_type": "чек"}) for n in range(5)]
     here = experiment(tmp_path, records, shard_size=3)
-    manifest = {**here.manifest, "created": "2026-11-20T14:32:00+0300"}
-    here.manifest_file.write_text(json.dumps(manifest))
-    vars(here)["manifest"] = manifest
+    manifest = {**read_json(here.manifest_file), "created": "2026-11-20T14:32:00+0300"}
+    write_json(here.manifest_file, manifest)
+    vars(here).pop("manifest", None)
     answers = [response("s0", "0"), response("s1", "half \ud83d"), response("s2", None)]
     write_attempt(here, 0, 1, answers)
     write_attempt(here, 1, 1, [response("s3", "3")], "failed")

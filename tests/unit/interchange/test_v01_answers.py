@@ -169,7 +169,7 @@ def test_an_export_is_v01s_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
     reported = capsys.readouterr()
     assert path.read_bytes() == BOM + b'id;model_answer\r\n0;=1+1\r\n2;"a ""b""; c"\r\n'
     assert "1 samples have no answer, and no row" in reported.err
-    created = str(here.manifest["created"])[:19]
+    created = here.manifest.created[:19]
     digits = "".join(one for one in created.replace("T", "_") if one not in ":-")
     assert path.name == f"demo_mini_Hugging Face_Qwen2-VL-2B-Instruct_VQA_answers_{digits}.csv"
     assert str(path) in reported.out

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.experiment.manifest import Manifest
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.submit import local
 from hpcbench.submit.array_task import ArrayTask
@@ -130,7 +131,7 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     def start(kind: str, gpus: int) -> list[Any]:
         group = SimpleNamespace(id="g0", job_gpus=gpus, environment="e", workers=2, after=())
         made = SimpleNamespace(
-            path=tmp_path, jobs_dir=tmp_path / "jobs", manifest={"environments": {"e": {"kind": kind}}},
+            path=tmp_path, jobs_dir=tmp_path / "jobs", manifest=Manifest(environments={"e": {"kind": kind}}),
             resolved=SimpleNamespace(plan=SimpleNamespace(parallelism=2)),
         )  # fmt: skip
         started: list[Any] = []

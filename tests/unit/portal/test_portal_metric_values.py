@@ -17,7 +17,7 @@ from hpcbench.comparison import history
 from hpcbench.database import place, sync
 from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import write_json
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.portal import results_database
 from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Options, Portal
@@ -40,7 +40,7 @@ def homes(folder: Path, counts: dict[str, int]) -> dict[str, list[Experiment]]:
         for number in range(count):
             here = ended(folder / name, 4)
             created = f"2026-01-{10 + number:02d}T{list(counts).index(name):02d}:00:00+0300"
-            write_json(here.manifest_file, {**here.manifest, "created": created})
+            write_json(here.manifest_file, {**read_json(here.manifest_file), "created": created})
             there = here.path.with_name(f"20260101-0000-{name}-{number:04d}")
             here.path.rename(there)
             with EventLog(Experiment(there).submission_file) as log:

@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.workers import worker_runs
-from hpcbench.files.atomic import Appender, write_atomic, write_json
+from hpcbench.files.atomic import Appender, read_json, write_atomic, write_json
 from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.commands import commands, without_secrets
 from hpcbench.portal.context import Options, Portal
@@ -134,7 +134,7 @@ def test_an_engine_in_an_image_can_be_started_by_hand(tmp_path: Path) -> None:
     here = answered(tmp_path, {"a": right(4, 1.0)})
     _worked(here)
     environment = {"kind": "apptainer", "path": "/cache/a b.sif", "packages": "/cache/p.sqsh"}
-    manifest = {**here.manifest, "environments": {"": environment}}
+    manifest = {**read_json(here.manifest_file), "environments": {"": environment}}
     write_json(here.manifest_file, manifest)
     here = Experiment(here.path)
     found = commands(here, here.resolved.run_task("a"), list(worker_runs(here)))

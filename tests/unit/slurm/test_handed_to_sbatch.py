@@ -18,7 +18,7 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
-from hpcbench.files.atomic import read_lines
+from hpcbench.files.atomic import read_json, read_lines
 from hpcbench.schema.shared_types import Resources
 from hpcbench.schema.site import Site
 from hpcbench.submit import rounds as rounds_module
@@ -54,7 +54,7 @@ def experiment(folder: Path, *, workers: int = 2, gpus: int = 0, **site: Any) ->
     here.resolved_file.write_text(plan.model_copy(update={"site": profile}).model_dump_json())
     (group,) = here.work.groups
     more = {"workers": workers, "throttle": workers, "gpus": gpus}
-    manifest = dict(here.manifest)
+    manifest = read_json(here.manifest_file)
     work = here.work.model_copy(update={"groups": (group.model_copy(update=more),)})
     here.manifest_file.write_text(json.dumps({**manifest, "work": work.model_dump(mode="json")}))
     return Experiment(here.path)

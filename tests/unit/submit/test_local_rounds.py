@@ -19,7 +19,7 @@ import submitit
 from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
-from hpcbench.files.atomic import write_json
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.submit import local
 from hpcbench.submit import rounds as rounds_module
 from hpcbench.submit.array_task import ArrayTask
@@ -132,7 +132,7 @@ def terminated() -> Iterator[None]:
 
 def planned(folder: Path, gpus: int = 0, kind: str = "none") -> Experiment:
     here = past(folder, "20261120-1432-plan-aaaa", run_task(model={"gpus": gpus}), ended=False)
-    manifest = dict(here.manifest)
+    manifest = read_json(here.manifest_file)
     (group,) = here.work.groups
     write_json(
         here.manifest_file, {**manifest, "environments": {group.environment: {"kind": kind}}}

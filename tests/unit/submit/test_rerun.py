@@ -13,6 +13,7 @@ from PIL import Image
 from hpcbench.cli.main import main
 from hpcbench.errors import UserError
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.manifest import Manifest
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.source import Source
 from hpcbench.reporting.provenance import reproduce
@@ -98,8 +99,8 @@ def test_a_rerun_is_the_same_plan_to_the_bit_without_its_registry(
     forget(folder, monkeypatch)
     second = prepared_again(first)
     assert second.resolved_file.read_bytes() == first.resolved_file.read_bytes()
-    assert second.manifest["plan_key"] == first.manifest["plan_key"]
-    assert second.manifest["stage_keys"] == first.manifest["stage_keys"]
+    assert second.manifest.plan_key == first.manifest.plan_key
+    assert second.manifest.stage_keys == first.manifest.stage_keys
     assert rerun.not_as_it_was(first, second) == []
     reported = second.resolved
     assert (reported.mode, reported.plan.seed, reported.site.cache_gb) == ("dev", 5, 7)
@@ -229,7 +230,7 @@ def test_packages_and_recipes_are_kept_with_what_they_need(tmp_path: Path, chang
 
 def test_an_imported_experiment_cannot_be_asked_again(tmp_path: Path) -> None:
     experiment = Experiment(tmp_path / "imported-one")
-    vars(experiment)["manifest"] = {"imported": {"kit": "inspect"}}
+    vars(experiment)["manifest"] = Manifest(imported={"kit": "inspect"})
     assert reproduce(experiment) == "# imported: there is no plan to run again"
     with pytest.raises(UserError, match="imported-one was imported: it has no plan to run again"):
         rerun.load(experiment)

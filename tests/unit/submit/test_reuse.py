@@ -87,7 +87,10 @@ def prepared(
     """An experiment as `prepare` writes it."""
     here = submitted(folder, plan, samples, f"20261120-1432-{name}")
     bases = {one.name: answer_basis(one, "sha256:m", IMAGE) for one in plan.run_tasks}
-    write_json(here.manifest_file, {**here.manifest, "answer_bases": bases, "reuse": policy})
+    write_json(
+        here.manifest_file,
+        {**read_json(here.manifest_file), "answer_bases": bases, "reuse": policy},
+    )
     here = Experiment(here.path)
     answer_index.announce(here)  # as its own submission does
     return here
@@ -598,7 +601,9 @@ def test_a_dry_run_counts_by_the_file_of_an_image_and_by_a_tag_that_was_built(
         here = prepared(tmp_path, plan, name, samples=4)
         (task,) = plan.run_tasks
         basis = answer_basis(task, of_weights, Environment("apptainer", "", of_image))
-        write_json(here.manifest_file, {**here.manifest, "answer_bases": {"rt": basis}})
+        write_json(
+            here.manifest_file, {**read_json(here.manifest_file), "answer_bases": {"rt": basis}}
+        )
         answered(Experiment(here.path))
         answer_index.write_index(Experiment(here.path))
         count, lines = said(plan_of(image, 5))

@@ -20,7 +20,7 @@ import pytest
 from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, RunFailed
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import write_json
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.notify.dispatch import tell
 from hpcbench.schema.outputs import Tracker
 from hpcbench.schema.records import Response, Times
@@ -384,7 +384,7 @@ def test_attempts_on_two_nodes_follow_on_each_other(tmp_path: Path) -> None:
 def test_a_trace_has_what_was_sent_and_the_models_reasoning(tmp_path: Path) -> None:
     settings = {"max_tokens": 5, "extra": {"top_k": 3}}
     here = experiment(tmp_path, [record(0)], generation=settings)
-    write_json(here.manifest_file, {**here.manifest, **MANIFEST})
+    write_json(here.manifest_file, {**read_json(here.manifest_file), **MANIFEST})
     here = Experiment(here.path)
     write_attempt(here, 0, 1, [response("s0", reasoning="so")])
     (piece,) = experiment_content.pieces(

@@ -15,7 +15,7 @@ from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import UserError
 from hpcbench.experiment.claims import Claim, Owner
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import write_json
+from hpcbench.files.atomic import read_json, write_json
 from hpcbench.inference.client import EngineGone
 from hpcbench.inference.request_body import read_image
 from hpcbench.schema.records import PromptEntry, Request
@@ -76,7 +76,8 @@ def test_without_others_warm_up_shows_images_that_no_cache_has_seen(tmp_path: Pa
 
 def test_a_worker_asks_nothing_of_a_dataset_that_lost_rows(tmp_path: Path) -> None:
     here = experiment(tmp_path, [record(number) for number in range(4)])
-    write_json(here.manifest_file, {**here.manifest, "measured": {"dataset_samples": {"rt": 5}}})
+    manifest = read_json(here.manifest_file)
+    write_json(here.manifest_file, {**manifest, "measured": {"dataset_samples": {"rt": 5}}})
     here = Experiment(here.path)
     worker = Worker(here, here.work.groups[0], Owner.here())
     with pytest.raises(UserError, match="dataset 'd' has changed since .* 5 samples then, 4 now"):

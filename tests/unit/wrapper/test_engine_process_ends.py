@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from hpcbench import environments
+from hpcbench.experiment.manifest import Manifest
 from hpcbench.inference.client import LoadFailed
 from hpcbench.plugins import Command, Environment
+from hpcbench.schema.plan import Measured
 from hpcbench.schema.site import Site
 from hpcbench.worker import engine
 from hpcbench.worker.engine import EngineProcess
@@ -39,7 +41,8 @@ def test_a_wrapper_that_ends_before_it_has_read_its_key_is_reported_as_what_it_i
     venv = asdict(Environment(kind="venv", path="/none", digest=None))
     experiment: Any = SimpleNamespace(
         resolved=SimpleNamespace(site=Site(name="here"), run_tasks=[]),
-        manifest={"measured": {}, "environments": {"e": venv}},
+        manifest=Manifest(environments={"e": venv}),
+        measured=Measured(),
         worker_log=lambda *_: tmp_path / "logs" / "worker.log",
     )
     resources = SimpleNamespace(cpus=1)
