@@ -118,6 +118,14 @@ class EnvironmentFault(HpcbenchError):
         super().__init__(cut(message) + (f" ({remedy})" if remedy else ""))
 
 
+class DamagedFile(EnvironmentFault, ValueError):
+    """A file of an experiment cannot be read. A ValueError, too: lists pass over what they cannot decode."""
+
+    def __init__(self, file: object, why: str) -> None:
+        remedy = "restore it from a backup: without it the experiment cannot be read"
+        super().__init__(f"{file} is damaged: {why}", remedy)
+
+
 def _lines(problems: Iterable[Problem]) -> Iterator[str]:
     """One line for each mistake; a mistake at several places of a file is one line with their number."""
     same: dict[Hashable, list[Problem]] = {}

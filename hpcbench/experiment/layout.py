@@ -47,12 +47,15 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.errors import Problem, UserError, nearest, unknown
+from pydantic import ValidationError
+
+from hpcbench.errors import DamagedFile, Problem, UserError, nearest, unknown
 from hpcbench.experiment.baselines import Baseline, baselines, current
 from hpcbench.experiment.manifest import Manifest
 from hpcbench.files.archive import Folder
@@ -327,16 +330,18 @@ class Experiment:
         """The resolved plan, as submit wrote it. Loading its schemas takes 0.1 s: see `planned`."""
         from hpcbench.schema.plan import ResolvedPlan
 
-        return ResolvedPlan.model_validate_json(self.resolved_file.read_text(encoding="utf-8"))
+        with decoding(self.resolved_file):
+            return ResolvedPlan.model_validate_json(self.resolved_file.read_text(encoding="utf-8"))
 
     @cached_property
     def planned(self) -> Planned:
         """The part of the resolved plan that a status needs.
 
         Raises:
-            ValueError: the plan is damaged, or of another version of hpcbench.
+            DamagedFile: the plan is damaged, or of another version of hpcbench.
         """
-        return Planned.of(read_json(self.resolved_file))
+        with decoding(self.resolved_file):
+            return Planned.of(read_json(self.resolved_file))
 
     def alone(self, run_task: str) -> ResolvedPlan:
         """The resolved plan for readers of one run task: other run tasks may be left out.
@@ -372,10 +377,13 @@ class Experiment:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The manifest, as submit wrote it."""
-        data = read_json(self.manifest_file)
-        assert isinstance(data, dict)
-        return Manifest.of(data)
+        """The manifest, as submit wrote it.
+
+        Raises:
+            DamagedFile: it is damaged.
+        """
+        with decoding(self.manifest_file):
+            return Manifest.of(read_json(self.manifest_file))
 
     def environment_of(self, run_task: ResolvedRunTask) -> Mapping[str, Any]:
         """The image or Python environment that submit prepared for a run task; empty: none is recorded."""
@@ -402,14 +410,32 @@ class Experiment:
     @cached_property
     def work(self) -> WorkPlan:
         """Groups and shards, as submit planned them."""
-        return WorkPlan.model_validate(self.manifest.work)
+        with decoding(self.manifest_file):
+            return WorkPlan.model_validate(self.manifest.work)
 
     @cached_property
     def measured(self) -> Measured:
         """Facts that only the files of data and weights show. Loading its schema takes 0.1 s."""
         from hpcbench.schema.plan import Measured
 
-        return Measured.model_validate(self.manifest.measured)
+        with decoding(self.manifest_file):
+            return Measured.model_validate(self.manifest.measured)
+
+
+@contextmanager
+def decoding(file: Path) -> Iterator[None]:
+    """Name the file that is damaged, where its content is not of its form."""
+    try:
+        yield
+    except DamagedFile:
+        raise
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise DamagedFile(file, f"{place}: {first['msg']}" if place else first["msg"]) from None
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        why = str(error) if isinstance(error, ValueError) else "it has another form"
+        raise DamagedFile(file, why) from None
 
 
 RESCORED = "/rescored/"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
-from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.layout import Experiment, decoding
 from hpcbench.files.atomic import unless_stale
 from hpcbench.files.json_places import Changed, Places, locate, read
 
@@ -29,14 +29,16 @@ def plan_data(experiment: Experiment) -> dict[str, Any]:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file is damaged, or far too large.
+        DamagedFile: the file is damaged, or far too large.
     """
-    return json_object(experiment.resolved_file)
+    with decoding(experiment.resolved_file):
+        return json_object(experiment.resolved_file)
 
 
 def manifest_data(experiment: Experiment) -> dict[str, Any]:
     """The manifest; raises as `plan_data`."""
-    return json_object(experiment.manifest_file)
+    with decoding(experiment.manifest_file):
+        return json_object(experiment.manifest_file)
 
 
 def manifest_member(experiment: Experiment, name: str, places: Places | None = None) -> Any:
@@ -48,7 +50,7 @@ def manifest_member(experiment: Experiment, name: str, places: Places | None = N
         places: `manifest_places`; None: the manifest is parsed whole.
 
     Raises:
-        OSError, ValueError: as `plan_data`.
+        OSError, DamagedFile: as `plan_data`.
         KeyError: the manifest has no such member.
     """
     if places is not None:
