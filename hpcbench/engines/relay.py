@@ -30,8 +30,8 @@ from hpcbench.engines.remote import RemoteOptions
 from hpcbench.errors import HpcbenchError, unreached
 from hpcbench.oauth import gauges
 from hpcbench.oauth.keeper import Keeper, TokenFailed, TokenRefused
-from hpcbench.oauth.messages import words
 from hpcbench.oauth.options import AuthOptions
+from hpcbench.oauth.token_messages import words
 from hpcbench.oauth.token_server import source_of
 from hpcbench.oauth.transport import by_proxy
 
