@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from hpcbench.inference import grpc_wire
 from hpcbench.inference.http_client import Broken, connected
 from hpcbench.open_inference.chat import ERROR, FINAL, HTTP_STATUS, elements_of
-from hpcbench.open_inference.messages import STREAM, ModelStreamInferResponse
+from hpcbench.open_inference.protobuf_classes import STREAM, ModelStreamInferResponse
 
 _STATUS = {
     3: (400, "bad_request"),  # INVALID_ARGUMENT
