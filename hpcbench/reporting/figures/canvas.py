@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.reporting.figures.model import Axis, Ends, Figure
+from hpcbench.reporting.figures.figure_data import Axis, Ends, Figure
 from hpcbench.reporting.figures.style import (
     MARKERS,
     NAMED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.reporting.figures.canvas import Pen
-from hpcbench.reporting.figures.model import Mark, Series
+from hpcbench.reporting.figures.figure_data import Mark, Series
 from hpcbench.reporting.figures.style import (
     DASHES,
     MARKERS,

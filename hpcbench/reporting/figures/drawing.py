@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.reporting.figures import curves, horizontal_bars, tiles
 from hpcbench.reporting.figures.canvas import Pen
-from hpcbench.reporting.figures.model import Figure
+from hpcbench.reporting.figures.figure_data import Figure
 from hpcbench.reporting.figures.safe_svg import as_element
 from hpcbench.reporting.figures.style import INK, NAMED, PAGES, Page, Theme, clean, finite, short
 

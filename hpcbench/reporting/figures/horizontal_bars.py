@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcbench.reporting.figures.canvas import Pen
-from hpcbench.reporting.figures.model import Series
+from hpcbench.reporting.figures.figure_data import Series
 from hpcbench.reporting.figures.style import NAMED, ROWS, categories, short, shortened
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcbench.reporting.figures.canvas import Pen
+from hpcbench.reporting.figures.figure_data import Matrix
 from hpcbench.reporting.figures.flows import Ribbon, Side, laid_out, names_of
-from hpcbench.reporting.figures.model import Matrix
 from hpcbench.reporting.figures.style import (
     NAMED,
     ROWS,
