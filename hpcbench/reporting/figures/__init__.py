@@ -17,7 +17,7 @@ from hpcbench.reporting.figures.figure_data import (
     Scale,
     Series,
 )
-from hpcbench.reporting.figures.interactive import plotly
+from hpcbench.reporting.figures.plotly_json import plotly
 from hpcbench.reporting.figures.style import Theme, described
 from hpcbench.reporting.figures.tabled import Cell, table
 
