@@ -17,7 +17,7 @@ from hpcbench.cli.first_model import choose_model
 from hpcbench.cli.output import say, transfer_bar
 from hpcbench.cli.questions import ask, ask_several, at_terminal
 from hpcbench.data.archives import inner, is_archive, stem_of, unpack
-from hpcbench.data.columns import Roles, Wish, column_named
+from hpcbench.data.column_roles import Roles, Wish, column_named
 from hpcbench.data.datasets import bad_rows, open_dataset, unreadable
 from hpcbench.data.detect import (
     TABLES,
