@@ -29,7 +29,7 @@ from hpcbench.registry.ab import expanded, side_by_side
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.settings import typed
 from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask, WorkPlan
-from hpcbench.submit.packages import NO_PACKAGES, Packages, load
+from hpcbench.submit.plan_packages import NO_PACKAGES, Packages, load
 from hpcbench.submit.preview import preview_of, read_only
 from hpcbench.submit.rounds import submit_first
 

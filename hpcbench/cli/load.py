@@ -13,7 +13,7 @@ from hpcbench.errors import UserError
 from hpcbench.registry.settings import typed
 from hpcbench.submit.local_data import localise, open_cache
 from hpcbench.submit.measure import measure
-from hpcbench.submit.packages import load as load_plan
+from hpcbench.submit.plan_packages import load as load_plan
 from hpcbench.submit.preview import preview_of, read_only
 
 STEPS = (1, 2, 4, 8, 16, 32, 64)

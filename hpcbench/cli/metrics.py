@@ -177,7 +177,7 @@ def _found(arguments: argparse.Namespace) -> tuple[str, Mapping[str, Any]]:
     from hpcbench.cli.output import say
     from hpcbench.registry.catalog import Catalog
     from hpcbench.schema.metric import Metric
-    from hpcbench.submit.packages import use
+    from hpcbench.submit.plan_packages import use
 
     name: str = arguments.name
     if name in plugins.available("metrics"):

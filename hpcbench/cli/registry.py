@@ -27,7 +27,7 @@ def validate(arguments: argparse.Namespace) -> int:
     """`hpcbench validate [PLAN]`."""
     from hpcbench.number_format import many
     from hpcbench.registry.resolve import Needed, check_registries, load_plan
-    from hpcbench.submit.packages import load, make_visible
+    from hpcbench.submit.plan_packages import load, make_visible
 
     if arguments.plan is None:
         count, needed = check_registries(arguments.registry)

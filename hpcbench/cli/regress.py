@@ -12,7 +12,7 @@ from hpcbench.errors import UserError
 from hpcbench.registry.resolve import load_gate
 from hpcbench.regress import Ask, Regression, Standing
 from hpcbench.regress import regress as go_as_far_as_can_be
-from hpcbench.submit.packages import load
+from hpcbench.submit.plan_packages import load
 from hpcbench.submit.rounds import submit_first
 
 PAUSE = 1.0

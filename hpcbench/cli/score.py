@@ -97,7 +97,7 @@ def _use_packages(arguments: argparse.Namespace, own: Collection[str] = ()) -> P
     Returns:
         The folder of the packages; None: the metrics need none.
     """
-    from hpcbench.submit.packages import use
+    from hpcbench.submit.plan_packages import use
 
     catalog, given = Catalog(arguments.registry), arguments.registry
     names = [one for one in arguments.metrics if one not in own or _given(catalog, one, given)]

@@ -34,7 +34,7 @@ from hpcbench.submit.kept_files import today
 from hpcbench.submit.local_data import localise, open_cache
 from hpcbench.submit.manifest import plan_key
 from hpcbench.submit.measure import measure
-from hpcbench.submit.packages import Packages, build, load
+from hpcbench.submit.plan_packages import Packages, build, load
 from hpcbench.submit.prepare import prepare
 from hpcbench.submit.preview import preview_of, read_only
 from hpcbench.submit.reuse import Policy

@@ -42,7 +42,7 @@ from hpcbench.registry.settings import read_value
 from hpcbench.registry.starter import plan_text
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Arms, ResolvedPlan
-from hpcbench.submit.packages import Packages, load
+from hpcbench.submit.plan_packages import Packages, load
 from hpcbench.submit.preview import read_only
 from hpcbench.submit.rounds import cancel, submit_first
 

@@ -34,13 +34,13 @@ from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.shared_types import Resources, seconds
 from hpcbench.schema.site import Site
 from hpcbench.submit.image_check import Finding, judge
-from hpcbench.submit.packages import on_all_gpus
 from hpcbench.submit.plan_facts import (
     Facts,
     Gpus,
     Size,
     look,
 )
+from hpcbench.submit.plan_packages import on_all_gpus
 from hpcbench.submit.preview import Preview, preview_of
 
 TINY = "tiny-vlm"

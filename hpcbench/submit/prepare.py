@@ -47,8 +47,8 @@ from hpcbench.submit.kept_files import keep
 from hpcbench.submit.local_data import localise, open_cache, settle_all
 from hpcbench.submit.manifest import manifest_of, of_machine
 from hpcbench.submit.measure import measure
-from hpcbench.submit.packages import NO_PACKAGES, Packages
 from hpcbench.submit.plan_facts import look
+from hpcbench.submit.plan_packages import NO_PACKAGES, Packages
 from hpcbench.submit.reuse import Policy
 from hpcbench.submit.scoring_images import prepare_images, with_facts
 from hpcbench.submit.snapshot import copy_environment

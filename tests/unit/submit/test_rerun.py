@@ -19,7 +19,7 @@ from hpcbench.reporting.provenance import reproduce
 from hpcbench.schema.package import Package
 from hpcbench.submit import rerun
 from hpcbench.submit.kept_files import keep, today
-from hpcbench.submit.packages import build, load
+from hpcbench.submit.plan_packages import build, load
 from hpcbench.submit.prepare import prepare
 from tests.help_examples import example
 from tests.unit.command import Cli
