@@ -12,7 +12,7 @@ from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.baselines import current
 from hpcbench.experiment.layout import Experiment, named_by
 from hpcbench.experiment.view.as_written import plan_part
-from hpcbench.portal.commands import without_secrets
+from hpcbench.portal.commands_to_copy import without_secrets
 from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.logs import masked

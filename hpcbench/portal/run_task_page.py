@@ -16,7 +16,7 @@ from hpcbench.experiment.view.usage import Usage
 from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import figures
 from hpcbench.portal.advice import Took, advice
-from hpcbench.portal.commands import commands, without_secrets
+from hpcbench.portal.commands_to_copy import commands, without_secrets
 from hpcbench.portal.context import is_here
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.lru import Kept, stamp_of

@@ -50,7 +50,7 @@ ALLOWED = {
     ("portal/origins.py", "plan_file"): "the portal shows the plan as the user wrote it",
     ("portal/origins.py", "report_dir"): "the portal hands out files of the report",
     ("portal/logs.py", "path"): "the portal shows pieces of text logs",
-    ("portal/commands.py", "path"): "the portal shows scripts of jobs",
+    ("portal/commands_to_copy.py", "path"): "the portal shows scripts of jobs",
     ("portal/timeline.py", "path"): "the portal looks for the first word of a job's log",
     ("cli/report.py", "report_dir"): "a browser shows the report",
     # Found when `Members` was added to READERS: it belongs into experiment/view, beside `manifest_places`.
