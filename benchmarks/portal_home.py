@@ -38,8 +38,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # processes share the work
 
-from hpcbench.evaluation.aggregate import Scored  # noqa: E402
 from hpcbench.evaluation.plan_metrics import load_metrics  # noqa: E402
+from hpcbench.evaluation.score_tables import Scored  # noqa: E402
 from hpcbench.evaluation.scores import KEYS, VERSION, Place  # noqa: E402
 from hpcbench.evaluation.stage import evaluate  # noqa: E402
 from hpcbench.evaluation.summary import tabulate  # noqa: E402

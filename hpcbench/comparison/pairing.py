@@ -20,8 +20,8 @@ from hpcbench import number_format as form
 from hpcbench import statistics
 from hpcbench.comparison.differences import measured_of, same_prompt
 from hpcbench.errors import RunFailed, UserError
-from hpcbench.evaluation.aggregate import Scored, addends_of, read_parts
 from hpcbench.evaluation.plan_metrics import load_metrics
+from hpcbench.evaluation.score_tables import Scored, addends_of, read_parts
 from hpcbench.evaluation.versions import made_by
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.layout import Experiment

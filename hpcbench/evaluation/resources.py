@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from hpcbench import statistics
-from hpcbench.evaluation.aggregate import RunFigure, Scored
+from hpcbench.evaluation.score_tables import RunFigure, Scored
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames

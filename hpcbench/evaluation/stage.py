@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.data.datasets import check_answers, check_places, open_dataset, samples
-from hpcbench.evaluation.aggregate import Scored
 from hpcbench.evaluation.image_scoring import scorers_of
 from hpcbench.evaluation.performance import write_performance
 from hpcbench.evaluation.plan_metrics import load_metrics, run_metrics
 from hpcbench.evaluation.repeats import base_of, joined
 from hpcbench.evaluation.resources import with_figures
+from hpcbench.evaluation.score_tables import Scored
 from hpcbench.evaluation.scores import Change, Subject, update
 from hpcbench.evaluation.scores import what_is_due as _what_is_due
 from hpcbench.evaluation.summary import tabulate

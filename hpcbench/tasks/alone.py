@@ -25,9 +25,9 @@ from hpcbench.data.datasets import open_dataset
 from hpcbench.data.table import TableDataset
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.evaluation import plan_metrics, summary
-from hpcbench.evaluation.aggregate import Scored
 from hpcbench.evaluation.image_scoring import ImageScorer
 from hpcbench.evaluation.resources import empty_figures
+from hpcbench.evaluation.score_tables import Scored
 from hpcbench.evaluation.scores import Change, Subject, update
 from hpcbench.experiment.layout import home
 from hpcbench.experiment.view.answer import Answer
