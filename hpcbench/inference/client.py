@@ -31,7 +31,7 @@ from hpcbench.inference.request_body import (
     unreadable,
 )
 from hpcbench.inference.stream import Stream
-from hpcbench.monitor.gauges import engine_state
+from hpcbench.monitor.engine_metrics import engine_state
 from hpcbench.schema.load import Route
 from hpcbench.schema.model import Model
 from hpcbench.schema.records import Outcome, Request, Response, Times

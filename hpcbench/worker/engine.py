@@ -30,7 +30,7 @@ from hpcbench.inference.rate_limits import RateLimits, Shared
 from hpcbench.inference.tokens import counter
 from hpcbench.monitor.devices import handles
 from hpcbench.monitor.engine_log import LoggedMemory, logged_memory
-from hpcbench.monitor.gauges import over_socket
+from hpcbench.monitor.engine_metrics import over_socket
 from hpcbench.plugins import Command
 from hpcbench.sanitize import sanitize
 from hpcbench.schema.model import Model
