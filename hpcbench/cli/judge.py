@@ -16,13 +16,13 @@ from hpcbench.number_format import many, share, value_with_interval
 from hpcbench.registry.catalog import user_site
 
 if TYPE_CHECKING:
-    from hpcbench.judging.summary import Vote
+    from hpcbench.judging.verdict_summary import Vote
 
 
 def check(arguments: argparse.Namespace) -> int:
     """`hpcbench judge check EXPERIMENT [--labels FILE]`."""
     from hpcbench.judging.labels import keep_labels, read_labels
-    from hpcbench.judging.summary import as_labels, summarise
+    from hpcbench.judging.verdict_summary import as_labels, summarise
 
     if arguments.keep and arguments.labels is None:
         raise UserError("--keep needs labels", remedy="--labels FILE --keep")
@@ -56,7 +56,7 @@ def check(arguments: argparse.Namespace) -> int:
 def sheet(arguments: argparse.Namespace) -> int:
     """`hpcbench judge sheet EXPERIMENT --to FILE`."""
     from hpcbench.data.datasets import open_dataset, samples, total
-    from hpcbench.judging.summary import answers_of
+    from hpcbench.judging.verdict_summary import answers_of
 
     if arguments.to.exists():
         what = f"{arguments.to} exists, and may hold labels"

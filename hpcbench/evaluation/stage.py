@@ -24,7 +24,7 @@ from hpcbench.experiment.view.answer import Answer
 from hpcbench.experiment.view.metrics_json import METRICS_VERSION, Metrics, MetricValue, Scores
 from hpcbench.experiment.view.scores import Place
 from hpcbench.files.atomic import write_json
-from hpcbench.judging.summary import Vote, summarise
+from hpcbench.judging.verdict_summary import Vote, summarise
 from hpcbench.metrics.judge import Judge
 from hpcbench.parsers import reading_of
 from hpcbench.plugins import Environment

@@ -25,7 +25,7 @@ from hpcbench.experiment.layout import (
 from hpcbench.experiment.seal import seal
 from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.judging.labels import keep_labels, read_labels
-from hpcbench.judging.summary import as_labels
+from hpcbench.judging.verdict_summary import as_labels
 from hpcbench.metrics.judge import Judge
 from hpcbench.planning import plan_work
 from hpcbench.plugins import Environment
