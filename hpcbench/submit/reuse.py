@@ -28,7 +28,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.reused import Reused, reused_of
 from hpcbench.files.hashing import FileHashes
 from hpcbench.inference.request_body import answer_key, hash_and_encode, images_of, read_image
-from hpcbench.judging.answers import JudgedAnswers
+from hpcbench.judging.rated_answers import JudgedAnswers
 from hpcbench.number_format import few, many
 from hpcbench.planning import is_greedy, measures_speed
 from hpcbench.plugins import DatasetIterator

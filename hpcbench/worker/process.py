@@ -40,7 +40,7 @@ from hpcbench.inference.adaptive import Adaptive
 from hpcbench.inference.client import EngineGone
 from hpcbench.inference.load_driver import drive, warm_up
 from hpcbench.installed import this_python
-from hpcbench.judging.answers import JudgedAnswers, waits_for
+from hpcbench.judging.rated_answers import JudgedAnswers, waits_for
 from hpcbench.schema.load import Route
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask
