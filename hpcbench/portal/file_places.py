@@ -19,7 +19,7 @@ from hpcbench.files.json_places import Places
 from hpcbench.portal.lru import Kept, stamp_of
 
 if TYPE_CHECKING:
-    from hpcbench.portal.index.database import Index
+    from hpcbench.portal.index.sql_index import Index
 
 KEPT = 20_000
 """Parts of files whose places are in memory, 16 bytes each: a page asks for the same ones several times."""

@@ -17,7 +17,7 @@ from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.planning import plan_work
 from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Options, Portal
-from hpcbench.portal.index.database import Index
+from hpcbench.portal.index.sql_index import Index
 from hpcbench.portal.sample_flags import Flags
 from hpcbench.portal.sample_table import Room, room_of
 from tests.unit.small import (

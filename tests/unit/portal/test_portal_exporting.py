@@ -13,7 +13,7 @@ import pytest
 
 from hpcbench.portal.context import Portal
 from hpcbench.portal.index import ExperimentQuery, RunTaskQuery
-from hpcbench.portal.index.database import Index
+from hpcbench.portal.index.sql_index import Index
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, Score
 from hpcbench.portal.sample_table import room_of

@@ -21,7 +21,7 @@ from hpcbench.portal.index import (
     RunTaskSort,
     open_index,
 )
-from hpcbench.portal.index.database import Index
+from hpcbench.portal.index.sql_index import Index
 from hpcbench.status import ExperimentStatus, ShardCounts
 from tests.unit.portal.rows import entry, run_task, score
 

@@ -17,8 +17,8 @@ from hpcbench.portal.index import (
     RunTaskQuery,
     RunTaskSort,
 )
-from hpcbench.portal.index.database import Index
 from hpcbench.portal.index.paging import Place, cursor, place_of
+from hpcbench.portal.index.sql_index import Index
 from hpcbench.portal.index.text_keys import clean
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow
 from tests.campaign import examples
