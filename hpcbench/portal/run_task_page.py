@@ -22,7 +22,7 @@ from hpcbench.portal.json_safe import sound
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.models.experiments import RunTaskRow
 from hpcbench.portal.models.run_tasks import RunTaskDetail, TakenAnswers
-from hpcbench.portal.resources import card_gb
+from hpcbench.portal.resource_series import card_gb
 from hpcbench.portal.results_cache import Results, Seen
 from hpcbench.portal.timeline import timeline, troubles
 from hpcbench.portal.worker_series import Worker, Workers, groups_of

@@ -25,7 +25,7 @@ from hpcbench.portal.models.run_tasks import (
 )
 from hpcbench.portal.origins import configuration, origin, report_file, whole_configuration
 from hpcbench.portal.packed import packed_answer
-from hpcbench.portal.resources import packed_resources, resources
+from hpcbench.portal.resource_series import packed_resources, resources
 from hpcbench.portal.results_cache import Seen, results_of
 from hpcbench.portal.routes import room
 from hpcbench.portal.run_task_page import describe
