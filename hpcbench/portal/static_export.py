@@ -62,7 +62,7 @@ from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.guard import API
 from hpcbench.portal.headers import CSP
 from hpcbench.portal.index import open_index
-from hpcbench.portal.index.scores import by_dataset
+from hpcbench.portal.index.experiment_scores import by_dataset
 from hpcbench.portal.index.sql_index import Index
 from hpcbench.portal.media import Size
 from hpcbench.portal.models.base import Page
