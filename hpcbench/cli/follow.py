@@ -20,7 +20,7 @@ from hpcbench.experiment.events import PATIENCE_SECONDS, Event, EventTail, has_e
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.view.logs import growing, lines_of, text_logs
 from hpcbench.experiment.view.workers import run_task_of, worker_runs
-from hpcbench.files.tail import Growing
+from hpcbench.files.tail import Tail
 from hpcbench.registry.catalog import user_site
 from hpcbench.sanitize import sanitize
 from hpcbench.schema.names import names_in
@@ -420,7 +420,7 @@ def _follow_logs(choice: _Choice, pattern: re.Pattern[str] | None, lines: int | 
         now = time.monotonic()
 
 
-def _new_lines(log: Growing) -> list[str]:
+def _new_lines(log: Tail) -> list[str]:
     """New complete lines."""
     found: list[str] = []
     try:

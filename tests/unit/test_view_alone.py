@@ -23,7 +23,7 @@ READERS = frozenset(
     {
         "open", "read_text", "read_bytes", "read_json", "read_lines", "json_object", "open_beneath",
         "scan_parquet", "read_parquet", "read_parquet_metadata", "read_parquet_schema", "read_ndjson",
-        "ParquetFile", "Growing", "last_bytes", "last_lines", "EventTail", "ArchivedTail", "Folder",
+        "ParquetFile", "Tail", "last_bytes", "last_lines", "EventTail", "ArchivedTail", "Folder",
         "Members", "locate", "memmap", "open_file", "safe_load",
     }
 )  # fmt: skip
@@ -268,7 +268,7 @@ def test_experiment_alone_reads_an_experiments_files() -> None:
         ("json.loads((folder / 'metrics.json').read_text())", "metrics.json"),
         ("read_json(experiment.path / name)", "path"),
         ("polars.read_parquet(Place(e.scores_dir, 'a').fields)", "scores_dir"),
-        ("[Growing(p) for p in text_logs(e)]", "text_logs"),
+        ("[Tail(p) for p in text_logs(e)]", "text_logs"),
         ("Members(e.manifest_file, manifest_places(e))", "manifest_file"),
     ],
 )  # fmt: skip
