@@ -14,7 +14,7 @@ from pathlib import Path
 from hpcbench.comparison.history import results_dir
 from hpcbench.files.atomic import create_exclusive, read_lines
 from hpcbench.portal.json_safe import finite
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 
 MOST = 10_000
 """Most notes that the portal reads, the newest."""
@@ -50,7 +50,7 @@ class Noted:
         return self.reason is not None and (self.until is None or self.until > time.time())
 
 
-_notes: Kept[tuple[Noted, ...]] = Kept(8)
+_notes: LruCache[tuple[Noted, ...]] = LruCache(8)
 
 
 def acknowledgements(root: Path) -> tuple[Noted, ...]:

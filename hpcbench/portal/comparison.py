@@ -33,7 +33,7 @@ from hpcbench.experiment.view.performance_json import Speed
 from hpcbench.portal.context import Portal, once
 from hpcbench.portal.faults import PortalFault, bad_request, missing
 from hpcbench.portal.json_safe import sound
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.portal.models import comparisons
 from hpcbench.portal.packed import packed
 from hpcbench.portal.results_cache import Seen, results_of, seen
@@ -142,12 +142,14 @@ class Whole:
 class Comparisons:
     """Comparisons for all requests of one portal."""
 
-    _wholes: Kept[Whole] = field(default_factory=lambda: Kept(KEPT_BYTES, lambda one: one.nbytes))
-    _changes: Kept[SampleChanges] = field(
-        default_factory=lambda: Kept(CHANGES_BYTES, lambda one: 2 * PAIR + one.nbytes)
+    _wholes: LruCache[Whole] = field(
+        default_factory=lambda: LruCache(KEPT_BYTES, lambda one: one.nbytes)
     )
-    _figures: Kept[Any] = field(default_factory=lambda: Kept(200))
-    flips: Kept[bytes] = field(default_factory=lambda: Kept(FLIPS_BYTES, len))
+    _changes: LruCache[SampleChanges] = field(
+        default_factory=lambda: LruCache(CHANGES_BYTES, lambda one: 2 * PAIR + one.nbytes)
+    )
+    _figures: LruCache[Any] = field(default_factory=lambda: LruCache(200))
+    flips: LruCache[bytes] = field(default_factory=lambda: LruCache(FLIPS_BYTES, len))
     """Pages of samples as they are sent; each has `Asked.stamp`."""
     slow: Slow = field(default_factory=Slow)
 

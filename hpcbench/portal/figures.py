@@ -21,7 +21,7 @@ from hpcbench.experiment.view.performance_json import Performance, Speed
 from hpcbench.experiment.view.scores import Place
 from hpcbench.experiment.view.usage import Hours, Usage
 from hpcbench.portal.downsample import extremes
-from hpcbench.portal.lru import Kept, Stamp, stamp_of
+from hpcbench.portal.lru import LruCache, Stamp, stamp_of
 from hpcbench.portal.models import experiments, run_tasks
 from hpcbench.portal.request_times import histogram, over_time
 from hpcbench.portal.results_cache import Results
@@ -71,9 +71,11 @@ class Entry:
     """Draws the figure, which may read scores or answers; None: there is nothing to show."""
 
 
-_entries: Kept[tuple[Entry, ...]] = Kept(KEPT, lambda entries: 1 + len(entries))
-_figures: Kept[Figure | None] = Kept(KEPT)
-_sent: Kept[run_tasks.Figure | None] = Kept(KEPT_ROWS, lambda one: 20 + len(one.rows) if one else 1)
+_entries: LruCache[tuple[Entry, ...]] = LruCache(KEPT, lambda entries: 1 + len(entries))
+_figures: LruCache[Figure | None] = LruCache(KEPT)
+_sent: LruCache[run_tasks.Figure | None] = LruCache(
+    KEPT_ROWS, lambda one: 20 + len(one.rows) if one else 1
+)
 
 
 def names(

@@ -16,7 +16,7 @@ from hpcbench.portal.commands_to_copy import without_secrets
 from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.logs import masked
-from hpcbench.portal.lru import Kept, Stamp, stamp_of
+from hpcbench.portal.lru import LruCache, Stamp, stamp_of
 from hpcbench.portal.models.run_tasks import (
     ConfigurationDiff,
     ConfigurationPlace,
@@ -45,7 +45,7 @@ REPORT_BYTES = 64 << 20
 """A larger file is not served."""
 
 
-_differences: Kept[list[ConfigDifference]] = Kept(64)
+_differences: LruCache[list[ConfigDifference]] = LruCache(64)
 
 
 def origin(experiment: Experiment) -> Origin:

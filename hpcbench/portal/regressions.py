@@ -24,7 +24,7 @@ from hpcbench.portal.acknowledgements import (
     noted_stamp,
     write,
 )
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 from hpcbench.portal.models.regressions import (
     Acknowledgement,
     Regression,
@@ -169,10 +169,10 @@ class History:
     def __init__(self, root: Path, judge: Judge | None = None) -> None:
         self.root = root
         self.judge = judge or Judge()
-        self._tables: Kept[Any] = Kept(1)
-        self._series: Kept[list[Series]] = Kept(QUESTIONS)
-        self._answers: Kept[bytes] = Kept(QUESTIONS)
-        self._rows: Kept[bytes] = Kept(2 * ROWS)
+        self._tables: LruCache[Any] = LruCache(1)
+        self._series: LruCache[list[Series]] = LruCache(QUESTIONS)
+        self._answers: LruCache[bytes] = LruCache(QUESTIONS)
+        self._rows: LruCache[bytes] = LruCache(2 * ROWS)
 
     def answer(self, name: str | None = None, plan: str | None = None, since: float = 0.0) -> bytes:
         """Rows of the heat map (`Trends`) as JSON, the latest falls first; computed again after a change.

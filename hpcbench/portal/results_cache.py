@@ -24,7 +24,7 @@ from hpcbench.files.json_places import Members, Places
 from hpcbench.portal.context import Portal, experiment_of, once
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.file_places import FilePlaces
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.schema.plan import ResolvedPlan
 
 KEPT_BYTES = 1 << 20
@@ -52,19 +52,19 @@ class _Held(Generic[WholeT]):
     bytes: int
 
 
-def _held() -> Kept[_Held[WholeT]]:
-    return Kept(KEPT_BYTES, lambda held: held.bytes)
+def _held() -> LruCache[_Held[WholeT]]:
+    return LruCache(KEPT_BYTES, lambda held: held.bytes)
 
 
-def _parts() -> Kept[PartT | None]:
-    return Kept(PARTS_BYTES, lambda part: len(to_json(part)))
+def _parts() -> LruCache[PartT | None]:
+    return LruCache(PARTS_BYTES, lambda part: len(to_json(part)))
 
 
 @dataclass(frozen=True)
 class _Plans:
     places: FilePlaces = field(default_factory=FilePlaces)
-    whole: Kept[ResolvedPlan] = field(default_factory=lambda: Kept(PLANS))
-    alone: Kept[ResolvedPlan] = field(default_factory=lambda: Kept(ALONE))
+    whole: LruCache[ResolvedPlan] = field(default_factory=lambda: LruCache(PLANS))
+    alone: LruCache[ResolvedPlan] = field(default_factory=lambda: LruCache(ALONE))
 
 
 @dataclass(frozen=True)
@@ -137,13 +137,13 @@ def seen(path: Path) -> Seen:
 class Results:
     """Reads for all requests of one portal; every method may be called from any thread."""
 
-    _experiments: Kept[Seen] = field(default_factory=lambda: Kept(EXPERIMENTS))
+    _experiments: LruCache[Seen] = field(default_factory=lambda: LruCache(EXPERIMENTS))
     _plans: _Plans = field(default_factory=_Plans)
-    _scores: Kept[Scores | None] = field(default_factory=_parts)
-    _speeds: Kept[Speed | None] = field(default_factory=_parts)
-    _usages: Kept[Usage | None] = field(default_factory=lambda: Kept(EXPERIMENTS))
-    _metrics: Kept[_Held[Metrics]] = field(default_factory=_held)
-    _performances: Kept[_Held[Performance]] = field(default_factory=_held)
+    _scores: LruCache[Scores | None] = field(default_factory=_parts)
+    _speeds: LruCache[Speed | None] = field(default_factory=_parts)
+    _usages: LruCache[Usage | None] = field(default_factory=lambda: LruCache(EXPERIMENTS))
+    _metrics: LruCache[_Held[Metrics]] = field(default_factory=_held)
+    _performances: LruCache[_Held[Performance]] = field(default_factory=_held)
 
     def experiment(self, portal: Portal, identity: str) -> Seen:
         """The experiment with an id, with its parts that were read before.
@@ -189,7 +189,7 @@ class Results:
 
 
 def _whole(
-    kept: Kept[_Held[WholeT]],
+    kept: LruCache[_Held[WholeT]],
     experiment: Experiment,
     path: Path,
     read: Callable[[Experiment], WholeT],

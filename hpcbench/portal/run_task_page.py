@@ -19,7 +19,7 @@ from hpcbench.portal.advice import Took, advice
 from hpcbench.portal.commands_to_copy import commands, without_secrets
 from hpcbench.portal.context import is_here
 from hpcbench.portal.json_safe import sound
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.portal.models.experiments import RunTaskRow
 from hpcbench.portal.models.run_tasks import RunTaskDetail, TakenAnswers
 from hpcbench.portal.resource_series import card_gb
@@ -35,7 +35,7 @@ RESERVES = frozenset({"vllm", "sglang"})
 """Engines that reserve most of a card when they start: their memory does not show what they need."""
 
 
-_kept_definitions: Kept[dict[str, Any]] = Kept(128)
+_kept_definitions: LruCache[dict[str, Any]] = LruCache(128)
 """Definitions of run tasks, without secrets."""
 
 

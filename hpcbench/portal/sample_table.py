@@ -33,7 +33,7 @@ from hpcbench.portal.answer_tables import samples_saying, times_of
 from hpcbench.portal.asked_samples import Asked, Gone, Names
 from hpcbench.portal.context import Portal, once
 from hpcbench.portal.faults import PortalFault, missing
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.portal.results_cache import Seen, results_of
 from hpcbench.portal.sample_flags import Flags
 from hpcbench.portal.slow_work import Slow
@@ -83,14 +83,14 @@ class Kind:
 class Room:
     """Data of samples that the portal keeps between requests."""
 
-    columns: Kept[Any] = field(
-        default_factory=lambda: Kept(COLUMNS_BYTES, lambda one: int(one.estimated_size()) + 64)
+    columns: LruCache[Any] = field(
+        default_factory=lambda: LruCache(COLUMNS_BYTES, lambda one: int(one.estimated_size()) + 64)
     )
-    places: Kept[Any] = field(
-        default_factory=lambda: Kept(PLACES_BYTES, lambda one: int(one.nbytes) + 64)
+    places: LruCache[Any] = field(
+        default_factory=lambda: LruCache(PLACES_BYTES, lambda one: int(one.nbytes) + 64)
     )
-    shapes: Kept[tuple[int, tuple[str, ...]]] = field(default_factory=lambda: Kept(2_000))
-    kinds: Kept[Mapping[str, Kind]] = field(default_factory=lambda: Kept(300))
+    shapes: LruCache[tuple[int, tuple[str, ...]]] = field(default_factory=lambda: LruCache(2_000))
+    kinds: LruCache[Mapping[str, Kind]] = field(default_factory=lambda: LruCache(300))
     asked: Asked = field(default_factory=Asked)
     slow: Slow = field(default_factory=Slow)
     flags: Flags = field(default_factory=Flags)

@@ -15,7 +15,7 @@ from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.json_safe import sound
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 from hpcbench.portal.media import Picture, Size, pictures_of
 from hpcbench.portal.models.samples import PlanStep, SampleTurn, SampleTurns, TurnCall
 from hpcbench.portal.sample_table import Sheet
@@ -41,7 +41,7 @@ class _Seen:
         return 10_000 + sum(map(len, self.trajectory.images))
 
 
-_kept: Kept[_Seen] = Kept(2 * MOST_BYTES, lambda one: one.size)
+_kept: LruCache[_Seen] = LruCache(2 * MOST_BYTES, lambda one: one.size)
 """Trajectories that were shown last: a page asks for each of their images."""
 
 

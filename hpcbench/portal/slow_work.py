@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from hpcbench.portal import own_memory
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 
 ValueT = TypeVar("ValueT")
 
@@ -64,7 +64,7 @@ class Slow:
 
     def of(
         self,
-        kept: Kept[ValueT],
+        kept: LruCache[ValueT],
         key: Hashable,
         stamp: Hashable,
         make: Callable[[], ValueT],
@@ -102,7 +102,9 @@ class Slow:
             self._pending.pop(name, None)
 
 
-def _made(kept: Kept[ValueT], key: Hashable, stamp: Hashable, make: Callable[[], ValueT]) -> ValueT:
+def _made(
+    kept: LruCache[ValueT], key: Hashable, stamp: Hashable, make: Callable[[], ValueT]
+) -> ValueT:
     started = time.monotonic()
     try:
         return kept.of(key, stamp, make)

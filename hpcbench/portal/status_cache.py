@@ -8,7 +8,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.portal import figures, index_entries
 from hpcbench.portal.context import Portal, once
 from hpcbench.portal.index import Known
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 from hpcbench.portal.models.experiments import FigureName
 from hpcbench.portal.results_cache import Results
 from hpcbench.status import ENDED, Observer
@@ -40,7 +40,7 @@ def known_of(portal: Portal, experiment: Experiment) -> Known:
     return _kept(portal).of(experiment.id, stamp, look)
 
 
-_kept = once(lambda _: Kept[Known](KEPT))
+_kept = once(lambda _: LruCache[Known](KEPT))
 
 
 def figures_of(experiment: Experiment, results: Results) -> tuple[FigureName, ...]:

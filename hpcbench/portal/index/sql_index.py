@@ -45,7 +45,7 @@ from hpcbench.portal.index.schema import (
 )
 from hpcbench.portal.index.store import Store
 from hpcbench.portal.index.text_keys import clean
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import (
     ExperimentRow,
@@ -100,7 +100,7 @@ class Index:
 
     def __init__(self, url: str | None, home: Path) -> None:
         self._store, self._home = Store(url, home), home_key(home)
-        self._kept: Kept[Any] = Kept(KEPT)
+        self._kept: LruCache[Any] = LruCache(KEPT)
 
     # --- reads of the routes ----------------------------------------------------------------------------
 

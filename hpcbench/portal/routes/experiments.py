@@ -26,7 +26,7 @@ from hpcbench.portal.index import (
     RunTaskSort,
     ScoreKey,
 )
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import (
     ExperimentDetail,
@@ -287,4 +287,4 @@ def _answer(
     return packed_answer(request, made, headers)
 
 
-_answers = once(lambda _: Kept[bytes](ANSWERS_BYTES, len))
+_answers = once(lambda _: LruCache[bytes](ANSWERS_BYTES, len))

@@ -14,7 +14,7 @@ from fastapi import Depends, Header, Request, Response
 from hpcbench import secret
 from hpcbench.portal.context import Here, Portal, experiment_of, once
 from hpcbench.portal.faults import PortalFault, refused
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 from hpcbench.portal.models.plans import (
     ActionAsked,
     CheckAsked,
@@ -59,7 +59,7 @@ class Desk:
     definitions: Definitions
     checker: Checker
     commands: UserCommands
-    choices: Kept[tuple[Choice, ...]] = field(default_factory=lambda: Kept(1))
+    choices: LruCache[tuple[Choice, ...]] = field(default_factory=lambda: LruCache(1))
 
 
 @once
