@@ -216,12 +216,12 @@ class Sessions:
         self._sessions = {name: one for name, one in self._sessions.items() if now < one.ends}
 
 
-class _Kept(Model):
+class _StoredToken(Model):
     row: TokenRow
     sha256: str
 
 
-_KEPT = TypeAdapter(tuple[_Kept, ...])
+_STORED_TOKENS = TypeAdapter(tuple[_StoredToken, ...])
 
 
 class Tokens:
@@ -235,7 +235,7 @@ class Tokens:
     def __init__(self, path: Path, clock: Clock = time.time) -> None:
         self._path, self._clock = path, clock
         self._seen: tuple[int, int, int] | None = None
-        self._kept: tuple[_Kept, ...] = ()
+        self._kept: tuple[_StoredToken, ...] = ()
         self._lock = threading.Lock()
 
     def rows(self) -> tuple[TokenRow, ...]:
@@ -265,7 +265,7 @@ class Tokens:
                 raise PortalFault(
                     409, "conflict", f"there are {MOST_TOKENS} tokens already", "revoke a token"
                 )
-            kept.append(_Kept(row=row, sha256=_digest(token).hex()))
+            kept.append(_StoredToken(row=row, sha256=_digest(token).hex()))
         return TokenMade(row=row, token=token)
 
     def revoke(self, identity: str) -> bool:
@@ -285,7 +285,7 @@ class Tokens:
         return None
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[list[_Kept]]:
+    def _changing(self) -> Iterator[list[_StoredToken]]:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self._path.with_suffix(".lock"), flags, 0o600)
         try:
@@ -299,7 +299,7 @@ class Tokens:
         finally:
             os.close(descriptor)
 
-    def _read(self) -> tuple[_Kept, ...]:
+    def _read(self) -> tuple[_StoredToken, ...]:
         with self._lock:
             try:
                 found = self._path.lstat()
@@ -309,7 +309,7 @@ class Tokens:
             seen = (found.st_ino, found.st_mtime_ns, found.st_size)
             if seen != self._seen:
                 try:
-                    self._kept = _KEPT.validate_json(read_secret(self._path) or "[]")
+                    self._kept = _STORED_TOKENS.validate_json(read_secret(self._path) or "[]")
                 except ValidationError:
                     self._kept = ()  # an invalid file gives no access
                 self._seen = seen
