@@ -664,9 +664,9 @@ def test_gc_keeps_sources_of_experiments_that_stay_and_removes_what_is_left_of_t
     second, third = (prepared(tmp_path, plan, name) for name in ("bbbb", "cccc"))
     take_over_answers(second)
     take_over_answers(third)
-    old = [gc.Finding(one, "", gc.Room(1, 1), 0, (), 0.0) for one in (first, second)]
+    old = [gc.Finding(one, "", gc.DiskUsage(1, 1), 0, (), 0.0) for one in (first, second)]
     assert [one.experiment for one in gc.deletable(old, tmp_path, 1)] == [second]
-    everything = [*old, gc.Finding(third, "", gc.Room(1, 1), 0, (), 0.0)]
+    everything = [*old, gc.Finding(third, "", gc.DiskUsage(1, 1), 0, (), 0.0)]
     assert len(gc.deletable(everything, tmp_path, 1)) == 3
     (folder,) = (tmp_path / "answers").iterdir()
     answer_index.write_index(first)
