@@ -113,7 +113,7 @@ def _judges(experiment: Experiment) -> dict[str, Sequence[Vote]]:
     """
     from hpcbench.evaluation.plan_metrics import load_metrics
     from hpcbench.evaluation.stage import votes_by_judge
-    from hpcbench.experiment.view.scores import Place
+    from hpcbench.experiment.view.scores import ScoresFiles
 
     judges = [one for one in experiment.resolved.run_tasks if one.task.judge is not None]
     if not judges:
@@ -122,7 +122,7 @@ def _judges(experiment: Experiment) -> dict[str, Sequence[Vote]]:
             what, remedy="add a run task with `judge: {of: RUN_TASK}`, see docs/judging.md"
         )
     scored = [
-        (one, load_metrics(one), Place(experiment.scores_dir, one.name))
+        (one, load_metrics(one), ScoresFiles(experiment.scores_dir, one.name))
         for one in judges
         if experiment.scores_file(one.name).exists()
     ]

@@ -18,7 +18,7 @@ from hpcbench.evaluation.score_distributions import distributions
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.experiment.view.performance_json import Performance, Speed
-from hpcbench.experiment.view.scores import Place
+from hpcbench.experiment.view.scores import ScoresFiles
 from hpcbench.experiment.view.usage import Hours, Usage
 from hpcbench.portal.downsample import extremes
 from hpcbench.portal.lru import LruCache, Stamp, stamp_of
@@ -295,16 +295,16 @@ def _matrices(run_tasks: Mapping[str, Scores]) -> Iterator[Figure]:
 
 def _distributions(experiment: Experiment, run_tasks: Mapping[str, Scores]) -> Iterator[Entry]:
     """Distributions of each run task's first metric, one figure per metric."""
-    places: dict[str, dict[str, Place]] = {}
+    places: dict[str, dict[str, ScoresFiles]] = {}
     for name, one in run_tasks.items():
         metric = first_metric(one)
         if metric is not None:
-            places.setdefault(metric, {})[name] = Place(experiment.scores_dir, name)
+            places.setdefault(metric, {})[name] = ScoresFiles(experiment.scores_dir, name)
     for metric, some in places.items():
         yield _distribution(some, metric)
 
 
-def _distribution(places: Mapping[str, Place], metric: str) -> Entry:
+def _distribution(places: Mapping[str, ScoresFiles], metric: str) -> Entry:
     def make() -> Figure | None:
         import polars
 
@@ -368,7 +368,7 @@ def _of_run_task(experiment: Experiment, name: str, results: Results) -> Iterato
     scores, speed = results.of_run_task(experiment, name)
     own = {name: scores} if scores is not None else {}
     for metric in scores.values if scores is not None else ():
-        yield _distribution({name: Place(experiment.scores_dir, name)}, metric)
+        yield _distribution({name: ScoresFiles(experiment.scores_dir, name)}, metric)
     for metric in scores.values if scores is not None else ():
         yield from _in("quality", lambda metric=metric: charts.categories(own, metric))  # type: ignore[misc]
     yield from _in("failures", lambda: _causes(own))

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from hpcbench import number_format as form
 from hpcbench.evaluation.scoring import as_text
 from hpcbench.experiment.view.answer import MISSING, Recorded
-from hpcbench.experiment.view.scores import META, Place, fields_of
+from hpcbench.experiment.view.scores import META, ScoresFiles, fields_of
 from hpcbench.parsers.reasoning import strip_reasoning
 from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.context import Portal, is_here
@@ -354,7 +354,7 @@ def _fields(sheet: Sheet, names: Sequence[str]) -> dict[str, list[dict[str, Any]
     """Id of a sample → rows of its fields, at most `MOST_FIELDS`."""
     import polars
 
-    place = Place(sheet.experiment.scores_dir, sheet.name)
+    place = ScoresFiles(sheet.experiment.scores_dir, sheet.name)
     if not sheet.metrics:
         return {}
     try:

@@ -186,7 +186,7 @@ class _Module:
             given = isinstance(node.func, ast.Name) and name in (
                 "Path",
                 "str",
-                "Place",
+                "ScoresFiles",
                 "sorted",
                 "list",
             )
@@ -267,7 +267,7 @@ def test_experiment_alone_reads_an_experiments_files() -> None:
         ("for p in (e.resolved_file, e.manifest_file): p.read_text()", "manifest_file"),
         ("json.loads((folder / 'metrics.json').read_text())", "metrics.json"),
         ("read_json(experiment.path / name)", "path"),
-        ("polars.read_parquet(Place(e.scores_dir, 'a').fields)", "scores_dir"),
+        ("polars.read_parquet(ScoresFiles(e.scores_dir, 'a').fields)", "scores_dir"),
         ("[Tail(p) for p in text_logs(e)]", "text_logs"),
         ("Members(e.manifest_file, manifest_places(e))", "manifest_file"),
     ],
