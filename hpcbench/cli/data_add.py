@@ -17,7 +17,7 @@ from hpcbench.cli.first_model import choose_model
 from hpcbench.cli.output import say, transfer_bar
 from hpcbench.cli.questions import ask, ask_several, at_terminal
 from hpcbench.data.archives import inner, is_archive, stem_of, unpack
-from hpcbench.data.column_roles import Roles, Wish, column_named
+from hpcbench.data.column_roles import RoleChoices, Roles, column_named
 from hpcbench.data.datasets import bad_rows, open_dataset, unreadable
 from hpcbench.data.detect import (
     TABLES,
@@ -276,7 +276,9 @@ def _detected(
     table = find_table(place.folder, place.annotations)
     if table is not None and arguments.question is not None:
         _check_question(arguments.question, table)
-    wish = Wish(_listed(answers, table) if answers else None, arguments.question, arguments.task)
+    wish = RoleChoices(
+        _listed(answers, table) if answers else None, arguments.question, arguments.task
+    )
     roles = table.propose(wish) if table is not None else None
     if table is None or roles is None or not (roles.answers or at_terminal()):
         if not asked or table is None:
@@ -370,14 +372,14 @@ def _show(table: Table, roles: Roles) -> None:
     out.print(drawn)
 
 
-def _ask(arguments: argparse.Namespace, table: Table, roles: Roles, wish: Wish) -> Roles:
+def _ask(arguments: argparse.Namespace, table: Table, roles: Roles, wish: RoleChoices) -> Roles:
     """Roles by a user's answers; the proposal is the default of each question."""
     choices = [Choice(one.name, one.example[:40]) for one in table.columns if one.kind != "nothing"]
     answers = wish.answers
     if answers is None:
         picked = ask_several("Columns of the right answer", choices, roles.answers)
         answers = picked if picked != roles.answers else None
-    roles = _proposed(table, roles, Wish(answers, wish.question, wish.task))
+    roles = _proposed(table, roles, RoleChoices(answers, wish.question, wish.task))
     task = wish.task
     if task is None and roles.answers:
         task = ask("Task", [Choice(*one) for one in TASKS.items()], roles.task)
@@ -388,13 +390,13 @@ def _ask(arguments: argparse.Namespace, table: Table, roles: Roles, wish: Wish) 
             ask("Question: a column, or one text for all samples", choices, default, free=True)
             or None
         )
-    roles = _proposed(table, roles, Wish(answers, question, task))
+    roles = _proposed(table, roles, RoleChoices(answers, question, task))
     groups = [Choice(name) for name in roles.metadata]
     picked = ask_several("Columns that reports group by", groups, roles.groups) if groups else []
-    return _proposed(table, roles, Wish(answers, question, task, picked))
+    return _proposed(table, roles, RoleChoices(answers, question, task, picked))
 
 
-def _proposed(table: Table, roles: Roles, wish: Wish) -> Roles:
+def _proposed(table: Table, roles: Roles, wish: RoleChoices) -> Roles:
     return table.propose(wish) or roles
 
 
