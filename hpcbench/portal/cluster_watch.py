@@ -25,7 +25,7 @@ from hpcbench.portal.quotas import rooms
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.site import Site
 from hpcbench.slurm.nodes import Node, expand_nodes, nodes_answer, parse_nodes, partitions_answer
-from hpcbench.slurm.shared_answer import Answer
+from hpcbench.slurm.shared_answer import SharedAnswer
 
 MAX_AGE = 30.0
 """Shortest time between two queries, seconds."""
@@ -108,7 +108,7 @@ class Watch:
         )
 
 
-def _oldest(jobs: float, nodes: Answer) -> float | None:
+def _oldest(jobs: float, nodes: SharedAnswer) -> float | None:
     """Query time of the oldest part of the state; None: a part was never answered."""
     return min(jobs, nodes.time) or None
 
