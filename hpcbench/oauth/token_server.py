@@ -258,7 +258,7 @@ class TokenServer:
         if self._other_clock(reply):
             since, reply = await self._send(self._endpoint, kind, refresh)
         try:
-            found = token_messages.answer(reply.status, reply.headers, reply.body, kind)
+            found = token_messages.read_answer(reply.status, reply.headers, reply.body, kind)
         except TokenRefused as error:
             raise error if reply.status >= 400 else _Odd(str(error), kind=kind) from None
         except TokenFailed as error:
@@ -283,7 +283,7 @@ class TokenServer:
 
     async def _send(self, endpoint: str, kind: Kind, refresh: str | None) -> tuple[float, Reply]:
         """The moment before a request, and its answer."""
-        asked = token_messages.ask(self.options, endpoint, kind, refresh, self._ahead)
+        asked = token_messages.request(self.options, endpoint, kind, refresh, self._ahead)
         since = token_file.now()
         try:
             return since, await self._transport.send("POST", endpoint, asked.headers, asked.body)

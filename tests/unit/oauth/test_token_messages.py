@@ -32,7 +32,7 @@ def options(**more: Any) -> AuthOptions:
     return AuthOptions(**{name: value for name, value in chosen.items() if value is not None})
 
 
-def form(asked: token_messages.Ask) -> dict[str, str]:
+def form(asked: token_messages.TokenRequest) -> dict[str, str]:
     return {name: value[0] for name, value in parse_qs(asked.body, strict_parsing=True).items()}
 
 
@@ -49,7 +49,7 @@ def _secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_basic_credentials_are_encoded_as_the_rfc_wants() -> None:
-    asked = token_messages.ask(
+    asked = token_messages.request(
         options(scope="a b", audience="api", resource="urn:x"), URL, "full_auth"
     )
     pair = base64.b64decode(asked.headers["Authorization"].removeprefix("Basic ")).decode()
@@ -62,7 +62,7 @@ def test_basic_credentials_are_encoded_as_the_rfc_wants() -> None:
 def test_several_resources_and_audiences_are_repeated_parameters() -> None:
     """RFC 8707, section 2."""
     both = options(resource=["https://a/?x=1&y", "urn:b"], audience=["api", "b c"])
-    asked = parse_qs(token_messages.ask(both, URL, "full_auth").body, strict_parsing=True)
+    asked = parse_qs(token_messages.request(both, URL, "full_auth").body, strict_parsing=True)
     assert asked == {
         "grant_type": ["client_credentials"], "resource": ["https://a/?x=1&y", "urn:b"],
         "audience": ["api", "b c"],
@@ -81,7 +81,7 @@ def test_a_key_may_come_from_a_variable_that_holds_one_line(
     pem = subprocess.run(make, check=True, capture_output=True, text=True).stdout
     monkeypatch.setenv("OAUTH_KEY", pem.replace(*change) if change[0] else pem)
     chosen = options(client_secret=None, private_key="${env:OAUTH_KEY}")
-    asked = form(token_messages.ask(chosen, URL, "full_auth"))
+    asked = form(token_messages.request(chosen, URL, "full_auth"))
     assert asked["client_assertion"].count(".") == 2
     assert (asked["client_id"], "client_secret" in asked) == ("bench", False)
 
@@ -91,13 +91,13 @@ def test_a_secret_in_the_form_and_a_password() -> None:
         client_auth="client_secret_post", grant_type="password", username="u",
         password="${env:OAUTH_PASSWORD}",
     )  # fmt: skip
-    asked = token_messages.ask(chosen, URL, "full_auth")
+    asked = token_messages.request(chosen, URL, "full_auth")
     assert "Authorization" not in asked.headers
     assert form(asked) == {
         "grant_type": "password", "client_id": "bench", "client_secret": "s3cr:et& ü",
         "username": "u", "password": "pass word+1",
     }  # fmt: skip
-    again = form(token_messages.ask(chosen, URL, "refresh_token", "r1"))
+    again = form(token_messages.request(chosen, URL, "refresh_token", "r1"))
     assert (again["grant_type"], again["refresh_token"]) == ("refresh_token", "r1")
     assert "password" not in again
 
@@ -146,12 +146,12 @@ def test_a_signed_assertion_is_verified_by_the_public_key(kind: str) -> None:
     ],
 )  # fmt: skip
 def test_a_lifetime_that_is_missing_or_absurd_is_replaced(said: Any, lifetime: float) -> None:
-    found = token_messages.answer(200, {}, grant(said), "full_auth")
+    found = token_messages.read_answer(200, {}, grant(said), "full_auth")
     assert found.lifetime == lifetime
 
 
 def test_a_mark_of_the_byte_order_before_an_answer_is_no_error() -> None:
-    found = token_messages.answer(200, {}, b"\xef\xbb\xbf" + grant(60), "full_auth")
+    found = token_messages.read_answer(200, {}, b"\xef\xbb\xbf" + grant(60), "full_auth")
     assert (found.access, found.lifetime) == ("abc", 60)
 
 
@@ -191,7 +191,7 @@ def test_a_tokens_own_times_say_how_long_it_lives_whatever_our_clock_shows() -> 
         .rstrip("=")
     )
     assert (
-        token_messages.answer(200, {}, grant(None, f"e30.{claims}.sig"), "full_auth").lifetime
+        token_messages.read_answer(200, {}, grant(None, f"e30.{claims}.sig"), "full_auth").lifetime
         == 900
     )
 
@@ -219,7 +219,7 @@ def test_errors_are_sorted_into_those_that_pass_and_those_that_do_not(
 ) -> None:
     data = body if isinstance(body, str) else json.dumps(body)
     with pytest.raises(TokenFailed) as found:
-        token_messages.answer(status, {"retry-after": "7"}, data.encode(), "full_auth")
+        token_messages.read_answer(status, {"retry-after": "7"}, data.encode(), "full_auth")
     assert type(found.value) is kind
     assert "topsecret" not in str(found.value)
     assert found.value.wait == (7 if kind is TokenFailed else None)
@@ -227,31 +227,31 @@ def test_errors_are_sorted_into_those_that_pass_and_those_that_do_not(
 
 def test_a_refresh_token_that_is_refused_without_a_word_no_longer_works() -> None:
     with pytest.raises(token_messages.GrantRefused, match="answers 400: nothing"):
-        token_messages.answer(400, {}, b"", "refresh_token")
+        token_messages.read_answer(400, {}, b"", "refresh_token")
     with pytest.raises(TokenRefused) as found:
-        token_messages.answer(400, {}, b"", "full_auth")
+        token_messages.read_answer(400, {}, b"", "full_auth")
     assert type(found.value) is TokenRefused
 
 
 def test_a_server_that_repeats_secrets_gets_them_masked() -> None:
-    asked = token_messages.ask(options(), URL, "full_auth")
+    asked = token_messages.request(options(), URL, "full_auth")
     said = f"unknown s3cr:et& ü in {asked.headers['Authorization']}"
     body = json.dumps({"error": "invalid_client", "error_description": said}).encode()
     with pytest.raises(TokenRefused, match="unknown") as found:
-        token_messages.answer(401, {}, body, "full_auth")
+        token_messages.read_answer(401, {}, body, "full_auth")
     assert "s3cr" not in str(found.value)
     assert asked.headers["Authorization"].removeprefix("Basic ") not in str(found.value)
 
 
 @pytest.mark.parametrize("status", [400, 502])
 def test_a_server_that_repeats_a_secret_in_another_form_gets_it_masked(status: int) -> None:
-    token_messages.ask(options(), URL, "full_auth")
+    token_messages.request(options(), URL, "full_auth")
     said = "s3cr:et& ü"
     pair = base64.b64encode(f"bench:{said}".encode()).decode()
     for form in (quote(said), quote_plus(said).lower(), html.escape(said), pair, json.dumps(said)):
         for body in (json.dumps({"error": "x", "error_description": form}), f"<p>{form}</p>"):
             with pytest.raises(TokenFailed) as found:
-                token_messages.answer(status, {}, body.encode(), "full_auth")
+                token_messages.read_answer(status, {}, body.encode(), "full_auth")
             assert "***" in str(found.value), form
             assert "s3cr" not in str(found.value)
 
@@ -274,7 +274,10 @@ def test_any_answer_gives_a_token_or_an_error_of_ours_in_one_line(
 ) -> None:
     said = ""
     try:
-        assert token_messages.answer(status, {"retry-after": wait}, body, "full_auth").lifetime > 0
+        assert (
+            token_messages.read_answer(status, {"retry-after": wait}, body, "full_auth").lifetime
+            > 0
+        )
     except TokenFailed as error:
         said = str(error)
     assert said.isprintable()
