@@ -131,7 +131,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         asked = self._asked(scope)
-        answer = _Answer(asked, send, socket=scope["type"] == "websocket")
+        answer = _AnswerSender(asked, send, socket=scope["type"] == "websocket")
         try:
             self._admit(asked)
             if asked.slashes and asked.method in _SAFE and not answer.socket:
@@ -264,7 +264,7 @@ class Guard:
         if needed not in who.scopes:
             raise refused(f"the token lacks the scope `{needed}`")
 
-    async def _pass(self, asked: _Asked, receive: Receive, answer: _Answer) -> None:
+    async def _pass(self, asked: _Asked, receive: Receive, answer: _AnswerSender) -> None:
         """Let the routes answer, within limits of size and time."""
         taken, most = 0, _largest(asked.path)
 
@@ -315,7 +315,7 @@ class Guard:
             )  # fmt: skip
 
 
-class _Answer:
+class _AnswerSender:
     """Sends an answer with the headers of all answers, up to the size limit."""
 
     def __init__(self, asked: _Asked, send: Send, *, socket: bool) -> None:
