@@ -164,7 +164,7 @@ def update(
         guard,
         images,
     )
-    with _Held(place.scores) as rows, _Held(place.fields) as fields:
+    with _FrameBuffer(place.scores) as rows, _FrameBuffer(place.fields) as fields:
         at = 0
         if old is not None and change.kept:
             fields.add(_old_fields(old, change.kept))
@@ -317,7 +317,7 @@ def _beside(
     return whole.select([*first, *found])
 
 
-def _write(place: ScoresFiles, keys: Keys, rows: _Held, fields: _Held) -> None:
+def _write(place: ScoresFiles, keys: Keys, rows: _FrameBuffer, fields: _FrameBuffer) -> None:
     """Write in this order: a reader then detects the files that a kill leaves between two writes."""
     metadata = {KEYS: json.dumps(keys.to_json(), sort_keys=True, ensure_ascii=False)}
     if keys.fields:
@@ -328,7 +328,7 @@ def _write(place: ScoresFiles, keys: Keys, rows: _Held, fields: _Held) -> None:
 
 
 @dataclass
-class _Held:
+class _FrameBuffer:
     """Frames to be written to a file: in memory, and on the disk beside the file when there are many."""
 
     path: Path
@@ -374,7 +374,7 @@ class _Held:
                 temporary, metadata=metadata, row_group_size=ROW_GROUP
             )
 
-    def __enter__(self) -> _Held:
+    def __enter__(self) -> _FrameBuffer:
         return self
 
     def __exit__(self, *_: object) -> None:
