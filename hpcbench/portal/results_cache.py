@@ -47,12 +47,12 @@ PartT = TypeVar("PartT", Scores, Speed)
 
 
 @dataclass(frozen=True)
-class _Held(Generic[WholeT]):
+class _CachedFile(Generic[WholeT]):
     file: WholeT | None
     bytes: int
 
 
-def _held() -> LruCache[_Held[WholeT]]:
+def _cached_files() -> LruCache[_CachedFile[WholeT]]:
     return LruCache(KEPT_BYTES, lambda held: held.bytes)
 
 
@@ -142,8 +142,8 @@ class Results:
     _scores: LruCache[Scores | None] = field(default_factory=_parts)
     _speeds: LruCache[Speed | None] = field(default_factory=_parts)
     _usages: LruCache[Usage | None] = field(default_factory=lambda: LruCache(EXPERIMENTS))
-    _metrics: LruCache[_Held[Metrics]] = field(default_factory=_held)
-    _performances: LruCache[_Held[Performance]] = field(default_factory=_held)
+    _metrics: LruCache[_CachedFile[Metrics]] = field(default_factory=_cached_files)
+    _performances: LruCache[_CachedFile[Performance]] = field(default_factory=_cached_files)
 
     def experiment(self, portal: Portal, identity: str) -> Seen:
         """The experiment with an id, with its parts that were read before.
@@ -189,7 +189,7 @@ class Results:
 
 
 def _whole(
-    kept: LruCache[_Held[WholeT]],
+    kept: LruCache[_CachedFile[WholeT]],
     experiment: Experiment,
     path: Path,
     read: Callable[[Experiment], WholeT],
@@ -197,7 +197,7 @@ def _whole(
     stamp = stamp_of(path)
     if stamp is None:
         return None
-    return kept.of(path, stamp, lambda: _Held(_readable(read, experiment), stamp[1])).file
+    return kept.of(path, stamp, lambda: _CachedFile(_readable(read, experiment), stamp[1])).file
 
 
 def _readable(read: Callable[[Experiment], WholeT], experiment: Experiment) -> WholeT | None:
