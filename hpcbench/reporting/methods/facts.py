@@ -31,7 +31,7 @@ class Cited:
     text: str
 
 
-Said = Block | Missing | Cited
+MethodsLine = Block | Missing | Cited
 
 
 @dataclass(frozen=True, slots=True)

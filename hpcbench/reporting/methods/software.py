@@ -8,10 +8,10 @@ from typing import Any
 
 from hpcbench.experiment.event_log import time_of
 from hpcbench.reporting.blocks import Text
-from hpcbench.reporting.methods.facts import Facts, Missing, Said
+from hpcbench.reporting.methods.facts import Facts, MethodsLine, Missing
 
 
-def software(facts: Facts) -> Iterator[Said]:
+def software(facts: Facts) -> Iterator[MethodsLine]:
     """hpcbench, Python, packages, and changes of the environment while the experiment ran."""
     manifest = facts.manifest
     git = (manifest.get("git") or {}).get("hpcbench") or {}
@@ -40,7 +40,7 @@ def software(facts: Facts) -> Iterator[Said]:
         yield Text(f"Since {since} the experiment ran in a changed environment: {changes}.")
 
 
-def _packages(facts: Facts) -> Iterator[Said]:
+def _packages(facts: Facts) -> Iterator[MethodsLine]:
     packages: dict[str, Any] = facts.manifest.get("packages") or {}
     known = [f"{name} {version}" for name, version in packages.items() if version]
     if known:
