@@ -27,7 +27,7 @@ SHORT = 2000
 """A logarithmic axis whose end is less than this many times its start has ticks at 1, 2 and 5."""
 
 
-class Pen:
+class DrawnFigure:
     """A figure while it is drawn."""
 
     def __init__(self, figure: Figure, page: Page) -> None:
