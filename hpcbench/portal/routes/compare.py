@@ -19,11 +19,11 @@ from hpcbench.portal.figures import sent
 from hpcbench.portal.flip_pages import FlipFilter, flip_page
 from hpcbench.portal.models import comparisons, experiments, run_tasks
 from hpcbench.portal.packed import packed, packed_answer
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.routes.samples import Where
 from hpcbench.portal.slow_work import PATIENCE, patiently
 
-router = room("compare")
+router = new_router("compare")
 
 RunName = Annotated[str, Query(max_length=300)]
 Name = Annotated[str, Query(max_length=200)]

@@ -39,13 +39,13 @@ from hpcbench.portal.models.experiments import (
 from hpcbench.portal.models.run_tasks import DatasetObject
 from hpcbench.portal.packed import packed, packed_answer
 from hpcbench.portal.results_cache import results_of
-from hpcbench.portal.routes import json_of, room
+from hpcbench.portal.routes import json_of, new_router
 from hpcbench.portal.routes.run_tasks import opened
 from hpcbench.portal.shard_page import objects
 from hpcbench.portal.state_sentence import sentence
 from hpcbench.portal.status_cache import figures_of, known_of
 
-router = room("experiments")
+router = new_router("experiments")
 
 ANSWERS_BYTES = 2 << 20
 """Bytes of answers that are kept, compressed: a list of a hundred experiments takes 7 kB."""

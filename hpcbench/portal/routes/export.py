@@ -28,14 +28,14 @@ from hpcbench.portal.index import (
 )
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.routes.compare import Common, FlipChoice, Name, Runs, pair
 from hpcbench.portal.routes.experiments import Queried
 from hpcbench.portal.routes.samples import BELOW, Choice, Id, Ordering
 from hpcbench.portal.sample_table import sheet_of
 from hpcbench.portal.slow_work import patiently
 
-router = room("export")
+router = new_router("export")
 
 Asking = Annotated[Form, Query(alias="format", description="How.")]
 Several = Annotated[list[str] | None, Query(max_length=50)]

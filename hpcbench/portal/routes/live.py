@@ -13,7 +13,7 @@ from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Here
 from hpcbench.portal.guard import Access
 from hpcbench.portal.models.live import Polled
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.routes.session import access_of, who_of
 
 BEAT_SECONDS = 15.0
@@ -22,7 +22,7 @@ BEAT_SECONDS = 15.0
 LONGEST_POLL = 25.0
 """Longest wait of a poll for a message, seconds."""
 
-router = room("live")
+router = new_router("live")
 
 After = Annotated[
     int | None, Query(ge=0, description="Number of the last message that the client has.")

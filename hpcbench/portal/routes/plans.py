@@ -36,7 +36,7 @@ from hpcbench.portal.models.run_tasks import CommandLine
 from hpcbench.portal.plan_checks import Checker
 from hpcbench.portal.plan_choices import choices_in
 from hpcbench.portal.plan_starters import STARTERS
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.user_commands import UserCommands
 from hpcbench.portal.user_definitions import (
     Definitions,
@@ -46,7 +46,7 @@ from hpcbench.portal.user_definitions import (
 )
 from hpcbench.schema.describe import json_schema
 
-router = room("plans")
+router = new_router("plans")
 
 DONE = "hpcbench.what"
 """Key of a request's scope: the route's description of its change, for the log of changes."""

@@ -27,11 +27,11 @@ from hpcbench.portal.origins import configuration, origin, report_file, whole_co
 from hpcbench.portal.packed import packed_answer
 from hpcbench.portal.resource_series import packed_resources, resources
 from hpcbench.portal.results_cache import Seen, results_of
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.run_task_page import describe
 from hpcbench.portal.worker_series import groups_of, workers_of
 
-router = room("run tasks")
+router = new_router("run tasks")
 
 SANDBOX = (
     "sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; img-src data:; "

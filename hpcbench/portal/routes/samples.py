@@ -14,14 +14,14 @@ from hpcbench.portal.faults import PortalFault, bad_request
 from hpcbench.portal.media import Picture
 from hpcbench.portal.models.experiments import Facet
 from hpcbench.portal.models.samples import Flag, SampleDetail, SamplePage, SampleRow, SampleTurns
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.sample_detail import detail_of, picture_of
 from hpcbench.portal.sample_table import Sheet, sheet_of
 from hpcbench.portal.sample_turns import made_of, turns_of
 from hpcbench.portal.samples import Chosen, Sorted, facets_of, named, page_of
 from hpcbench.portal.slow_work import patiently
 
-router = room("samples")
+router = new_router("samples")
 
 BELOW = "/experiments/{experiment}/run-tasks/{run_task}/samples"
 

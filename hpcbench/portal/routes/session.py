@@ -23,9 +23,9 @@ from hpcbench.portal.models.sessions import (
     TokenMade,
     TokenRow,
 )
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 
-router = room("session")
+router = new_router("session")
 
 
 def access_of(request: HTTPConnection) -> Access:
