@@ -100,8 +100,8 @@ room_of = once(lambda _: Room())
 """The portal's store of samples."""
 
 
-class Sheet(ABC):
-    """The samples of one run task; see `ScoresSheet` and `LiveSheet`."""
+class SampleTable(ABC):
+    """The samples of one run task; see `ScoresTable` and `LiveTable`."""
 
     live: bool
     """Whether it is not evaluated: answers have no scores, and more may come."""
@@ -248,7 +248,7 @@ BEGINNING = 300
 """Characters of an answer in a list."""
 
 
-class ScoresSheet(Sheet):
+class ScoresTable(SampleTable):
     """An evaluated run task: the contents of its scores file."""
 
     live = False
@@ -331,7 +331,7 @@ class ScoresSheet(Sheet):
         return self.room.places.of(key, self.stamp, make)
 
     def asked_place(self, place: int) -> int:
-        """See `Sheet`. Where enough samples were asked, only shards that are done have rows."""
+        """See `SampleTable`. Where enough samples were asked, only shards that are done have rows."""
         for row, start, stop in self._asked:
             if row <= place < row + stop - start:
                 return start + place - row
@@ -360,7 +360,7 @@ _NEEDED = {
 
 
 def _in_file(name: str) -> Any:
-    """A column of the sheet as an expression over a scores file."""
+    """A column of the table as an expression over a scores file."""
     import polars
 
     if name == "latency":
@@ -426,7 +426,7 @@ def escaped(text: str) -> str:
     return "".join(f"\\{one}" if one in r"\.+*?()|[]{}^$#&-~" else one for one in text)
 
 
-class LiveSheet(Sheet):
+class LiveTable(SampleTable):
     """A run task that is not evaluated: its answers so far, and the dataset's own samples.
 
     Where the dataset cannot be opened, the answered samples of a shard are in the order of their answers; of
@@ -575,7 +575,7 @@ def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
             start = number
 
 
-def sheet_of(portal: Portal, identity: str, run_task: str) -> Sheet:
+def sample_table_of(portal: Portal, identity: str, run_task: str) -> SampleTable:
     """The samples of a run task: from its scores, unless it has more answers than scores.
 
     Raises:
@@ -587,21 +587,21 @@ def sheet_of(portal: Portal, identity: str, run_task: str) -> Sheet:
     if cut is None:
         raise missing(f"{experiment.id} has no run task '{run_task[:200]}'")
     if experiment.scores_file(run_task).exists():
-        found = ScoresSheet(room, experiment, run_task)
+        found = ScoresTable(room, experiment, run_task)
         if not _goes_on(portal, found):
             return found
-    return LiveSheet(room, experiment, run_task)
+    return LiveTable(room, experiment, run_task)
 
 
-def _goes_on(portal: Portal, sheet: ScoresSheet) -> bool:
+def _goes_on(portal: Portal, table: ScoresTable) -> bool:
     """Whether answers came after the scores were made."""
     ended, started = map(
-        stamp_of, (sheet.experiment.outcome_file, sheet.experiment.submission_file)
+        stamp_of, (table.experiment.outcome_file, table.experiment.submission_file)
     )
     if ended is not None and started is not None and started[2] < ended[2]:
         return False  # no round has started since the end of the last one
-    row = portal.index.run_task(sheet.experiment.id, sheet.name)
+    row = portal.index.run_task(table.experiment.id, table.name)
     if row is None or row.state not in ("pending", "running", "paused"):
         return False
-    unanswered = int((sheet.frame(["outcome"])["outcome"] == MISSING).sum())
-    return row.answered > sheet.rows - unanswered
+    unanswered = int((table.frame(["outcome"])["outcome"] == MISSING).sum())
+    return row.answered > table.rows - unanswered

@@ -70,7 +70,7 @@ from hpcbench.portal.models.experiments import RunTaskRow, ScoreColumn
 from hpcbench.portal.models.sessions import Session
 from hpcbench.portal.packs import PICTURES, Kind, Packs
 from hpcbench.portal.sample_detail import details_of, picture_of
-from hpcbench.portal.sample_table import Sheet, sheet_of
+from hpcbench.portal.sample_table import SampleTable, sample_table_of
 from hpcbench.portal.sample_turns import made_count, made_of, turns_of, works_in_turns
 from hpcbench.portal.samples import Chosen, Sorted
 from hpcbench.portal.slow_work import patiently
@@ -418,50 +418,54 @@ async def _run_task(recorder: Recorder, below: Sequence[str], name: str, wanted:
         left = wanted.samples
         query = {"wrong": "true"} if chosen.wrong else {}
         async for page in recorder.pages(samples, **query):
-            sheet = sheet_of(recorder.portal, below[-1], name)
+            table = sample_table_of(recorder.portal, below[-1], name)
             some = page if left is None else page[:left]
-            await _samples(recorder, samples, sheet, some, chosen)
+            await _samples(recorder, samples, table, some, chosen)
             for row in some if wanted.images and not chosen.wrong else ():
-                await _images(recorder, samples, sheet, row)
+                await _images(recorder, samples, table, row)
             left = None if left is None else max(0, left - len(page))
 
 
 async def _samples(
-    recorder: Recorder, samples: Sequence[str], sheet: Sheet, rows: Sequence[Any], chosen: Chosen
+    recorder: Recorder,
+    samples: Sequence[str],
+    table: SampleTable,
+    rows: Sequence[Any],
+    chosen: Chosen,
 ) -> None:
     """Record samples in full; wrong ones a second time, with their neighbours among the wrong samples."""
     for begin in range(0, len(rows), AT_ONCE):
         places = [row["place"] for row in rows[begin : begin + AT_ONCE]]
 
         def make(places: Sequence[int] = places) -> list[bytes]:
-            found = details_of(sheet, places, chosen, Sorted())
+            found = details_of(table, places, chosen, Sorted())
             return [one.model_dump_json().encode() for one in found]
 
         def turns(places: Sequence[int] = places) -> list[bytes]:
-            return [turns_of(sheet, place).model_dump_json().encode() for place in places]
+            return [turns_of(table, place).model_dump_json().encode() for place in places]
 
-        if works_in_turns(sheet) and not chosen.wrong:
+        if works_in_turns(table) and not chosen.wrong:
             await recorder.make([(*samples, str(place), "turns") for place in places], turns)
         wrong = "true" if chosen.wrong else ""
         await recorder.make([(*samples, str(place)) for place in places], make, wrong=wrong)
 
 
-async def _images(recorder: Recorder, samples: Sequence[str], sheet: Sheet, row: Any) -> None:
+async def _images(recorder: Recorder, samples: Sequence[str], table: SampleTable, row: Any) -> None:
     place = row["place"]
     with contextlib.suppress(Gone):  # the sample's answer gives the reason
-        for number in range(len(sheet.sample(place, row["sample"]).images)):
+        for number in range(len(table.sample(place, row["sample"]).images)):
             path = (*samples, str(place), "images", str(number))
 
             def make(size: Size, number: int = number) -> list[bytes]:
-                return [picture_of(recorder.portal, sheet, place, number, size).data]
+                return [picture_of(recorder.portal, table, place, number, size).data]
 
             await recorder.make([path], partial(make, "thumb"), "thumbs", size="thumb")
             await recorder.make([path], partial(make, "full"), "images", size="full")
-    for number in range(made_count(sheet, place)):
+    for number in range(made_count(table, place)):
         path = (*samples, str(place), "made", str(number))
 
         def drawn(size: Size, number: int = number) -> list[bytes]:
-            return [made_of(recorder.portal, sheet, place, number, size).data]
+            return [made_of(recorder.portal, table, place, number, size).data]
 
         await recorder.make([path], partial(drawn, "thumb"), "thumbs", size="thumb")
         await recorder.make([path], partial(drawn, "full"), "images", size="full")

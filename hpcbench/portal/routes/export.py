@@ -32,7 +32,7 @@ from hpcbench.portal.routes import new_router
 from hpcbench.portal.routes.compare import Common, FlipChoice, Name, Runs, pair
 from hpcbench.portal.routes.experiments import Queried
 from hpcbench.portal.routes.samples import BELOW, Choice, Id, Ordering
-from hpcbench.portal.sample_table import sheet_of
+from hpcbench.portal.sample_table import sample_table_of
 from hpcbench.portal.slow_work import patiently
 
 router = new_router("export")
@@ -61,9 +61,9 @@ async def samples(
     """The chosen samples of a run task, in the order of the page."""
 
     def work() -> Response:
-        sheet = sheet_of(portal, experiment, run_task)
-        table = exporting.samples(sheet, chosen, ordered)
-        return sent(table, form, f"{sheet.experiment.id}-{sheet.name}-samples")
+        table = sample_table_of(portal, experiment, run_task)
+        rows = exporting.samples(table, chosen, ordered)
+        return sent(rows, form, f"{table.experiment.id}-{table.name}-samples")
 
     return await patiently(work)
 

@@ -21,7 +21,7 @@ from hpcbench.portal.image_regions import boxes_of, marked_on
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models.samples import SampleDetail, SampleImage
 from hpcbench.portal.sample_detail import detail_of, field_of
-from hpcbench.portal.sample_table import sheet_of
+from hpcbench.portal.sample_table import sample_table_of
 from hpcbench.portal.samples import Chosen, Sorted
 from hpcbench.schema.records import Boxes, Sample
 from tests.unit.evaluation.scene import asked, strange
@@ -35,7 +35,9 @@ def detail(
     home: Path, place: int, chosen: Chosen | None = None, ordered: Sorted | None = None
 ) -> SampleDetail:
     portal = portal_over(home)
-    return detail_of(sheet_of(portal, ID, "rt"), place, chosen or Chosen(), ordered or Sorted())
+    return detail_of(
+        sample_table_of(portal, ID, "rt"), place, chosen or Chosen(), ordered or Sorted()
+    )
 
 
 def test_a_diff_says_how_much_of_long_texts_it_leaves_out(tmp_path: Path) -> None:
@@ -170,9 +172,9 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
 def test_a_note_comes_with_the_sample(tmp_path: Path) -> None:
     evaluated(tmp_path, ["0"])
     portal = portal_over(tmp_path)
-    sheet = sheet_of(portal, ID, "rt")
-    sheet.room.flags.mark(ID, "rt", "s0", "look <b>here</b>")
-    found = detail_of(sheet, 0, Chosen(), Sorted())
+    table = sample_table_of(portal, ID, "rt")
+    table.room.flags.mark(ID, "rt", "s0", "look <b>here</b>")
+    found = detail_of(table, 0, Chosen(), Sorted())
     assert (found.row.flagged, found.note) == (True, "look <b>here</b>")
 
 

@@ -53,7 +53,7 @@ from hpcbench.portal.request_times import requests_of
 from hpcbench.portal.results_cache import results_of
 from hpcbench.portal.run_task_page import describe
 from hpcbench.portal.sample_detail import details_of
-from hpcbench.portal.sample_table import sheet_of
+from hpcbench.portal.sample_table import sample_table_of
 from hpcbench.portal.samples import Chosen, Sorted
 from hpcbench.portal.worker_series import Workers
 from hpcbench.schema.plan import ResolvedPlan
@@ -271,8 +271,8 @@ def test_the_portal_marks_taken_answers_and_names_who_asked(tmp_path: Path) -> N
     portal = portal_over(tmp_path)
 
     def page() -> Any:
-        sheet = sheet_of(portal, second.id, "rt")
-        return details_of(sheet, [0, 1, 2], Chosen(), Sorted())
+        table = sample_table_of(portal, second.id, "rt")
+        return details_of(table, [0, 1, 2], Chosen(), Sorted())
 
     marks = [one.taken_from for one in page()]
     whence = AnswerSource(experiment=first.id, run_task="rt", sample="s0", here=True)
