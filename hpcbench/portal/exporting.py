@@ -98,7 +98,7 @@ def samples(table: SampleTable, chosen: Chosen, ordered: Sorted) -> Table:
     import polars
 
     found = Ordered(table, chosen, ordered)
-    notes = table.room.flags.of(table.experiment.id, table.name)
+    notes = table.cache.flags.of(table.experiment.id, table.name)
     text, number = polars.String, polars.Float64
     metas = {META + name: text for name in table.metadata}
     columns: dict[str, Any] = {

@@ -14,7 +14,7 @@ from hpcbench.portal.context import Portal
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models import comparisons
 from hpcbench.portal.models.experiments import Facet
-from hpcbench.portal.sample_table import ScoresTable, room_of, rows_of_file
+from hpcbench.portal.sample_table import ScoresTable, rows_of_file, sample_cache_of
 from hpcbench.portal.samples import MOST_LEVELS, counted, metadata_column, mistake_column
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ _Tables = tuple[ScoresTable, ScoresTable]
 def _tables(portal: Portal, asked: Asked, changes: SampleChanges) -> _Tables:
     """The scores of baseline and candidate."""
     one, other = (
-        ScoresTable(room_of(portal), run.experiment, name)
+        ScoresTable(sample_cache_of(portal), run.experiment, name)
         for run, name in zip(asked.runs, changes.samples.names, strict=True)
     )
     return one, other

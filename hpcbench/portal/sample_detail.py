@@ -83,7 +83,7 @@ def _detail(
 ) -> SampleDetail:
     rank, before, after = order.around(place)
     sample, gone = _asked(table, place, row["sample"])
-    notes = table.room.flags.of(table.experiment.id, table.name)
+    notes = table.cache.flags.of(table.experiment.id, table.name)
     references = _references(row, sample)
     answer: str | None = row["answer"]
     thoughts, said = _split(answer)

@@ -80,7 +80,7 @@ class Kind:
 
 
 @dataclass
-class Room:
+class SampleCache:
     """Data of samples that the portal keeps between requests."""
 
     columns: LruCache[Any] = field(
@@ -96,7 +96,7 @@ class Room:
     flags: Flags = field(default_factory=Flags)
 
 
-room_of = once(lambda _: Room())
+sample_cache_of = once(lambda _: SampleCache())
 """The portal's store of samples."""
 
 
@@ -116,8 +116,8 @@ class SampleTable(ABC):
     has_mistakes: bool = False
     """Whether the kinds of mistakes are known."""
 
-    def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
-        self.room, self.experiment, self.name = room, experiment, run_task
+    def __init__(self, cache: SampleCache, experiment: Seen, run_task: str) -> None:
+        self.cache, self.experiment, self.name = cache, experiment, run_task
         self.key: tuple[Path, str] = (experiment.path, run_task)
         self._last: tuple[int, Sample] | None = None
         """Place of the sample that was asked for last, and the sample: a page asks for it several times."""
@@ -149,7 +149,7 @@ class SampleTable(ABC):
     def kinds(self) -> Mapping[str, Kind]:
         """Metric → meaning of its values."""
         stamp = stamp_of(self.experiment.resolved_file)
-        return self.room.kinds.of(self.key, stamp, self._kinds)
+        return self.cache.kinds.of(self.key, stamp, self._kinds)
 
     def _kinds(self) -> Mapping[str, Kind]:
         from hpcbench.evaluation.plan_metrics import load_metrics
@@ -209,7 +209,7 @@ class SampleTable(ABC):
             run_task = self.run_task
         except (OSError, ValueError, KeyError):
             raise Gone("the experiment's resolved plan cannot be read") from None
-        found = self.room.asked.sample(self.experiment, run_task, self.asked_place(place))
+        found = self.cache.asked.sample(self.experiment, run_task, self.asked_place(place))
         if not self.live and found.id != (name or self.rows_at([place], ["sample"])[0]["sample"]):
             raise Gone("the dataset has changed since the run: another sample is at this place")
         self._last = place, found
@@ -253,11 +253,11 @@ class ScoresTable(SampleTable):
 
     live = False
 
-    def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
-        super().__init__(room, experiment, run_task)
+    def __init__(self, cache: SampleCache, experiment: Seen, run_task: str) -> None:
+        super().__init__(cache, experiment, run_task)
         self.path = experiment.scores_file(run_task)
         self.stamp = stamp_of(self.path)
-        self.rows, columns = room.shapes.of(self.key, self.stamp, self._shape)
+        self.rows, columns = cache.shapes.of(self.key, self.stamp, self._shape)
         self.there = frozenset((*columns, *TIMES))
         self.has_mistakes = "mistake" in columns
         self.metrics = tuple(
@@ -274,7 +274,7 @@ class ScoresTable(SampleTable):
 
     def frame(self, names: Sequence[str]) -> Any:
 
-        kept = self.room.columns
+        kept = self.cache.columns
         wanted = [name for name in dict.fromkeys(names) if name != "place"]
         if (whole := held(self.path)) is not None:  # its columns are in memory already
             columns = [
@@ -327,8 +327,8 @@ class ScoresTable(SampleTable):
 
         key = (*self.key, "text", text)
         if self.rows > LARGE:
-            return self.room.slow.of(self.room.places, key, self.stamp, make)
-        return self.room.places.of(key, self.stamp, make)
+            return self.cache.slow.of(self.cache.places, key, self.stamp, make)
+        return self.cache.places.of(key, self.stamp, make)
 
     def asked_place(self, place: int) -> int:
         """See `SampleTable`. Where enough samples were asked, only shards that are done have rows."""
@@ -435,8 +435,8 @@ class LiveTable(SampleTable):
 
     live = True
 
-    def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
-        super().__init__(room, experiment, run_task)
+    def __init__(self, cache: SampleCache, experiment: Seen, run_task: str) -> None:
+        super().__init__(cache, experiment, run_task)
         cut = experiment.work.cut(run_task)
         assert cut is not None  # the caller has checked this
         self.cut = cut
@@ -446,7 +446,7 @@ class LiveTable(SampleTable):
     def _names(self) -> Names | None:
         """Ids of its samples; None: the dataset does not give them."""
         try:
-            return self.room.asked.names(self.experiment, self.run_task, self.rows)
+            return self.cache.asked.names(self.experiment, self.run_task, self.rows)
         except (Gone, OSError, ValueError, KeyError):
             return None
 
@@ -456,9 +456,9 @@ class LiveTable(SampleTable):
 
     def _whole(self) -> Any:
         """All samples with outcome and times of their answers; many are computed outside of requests."""
-        kept, key = self.room.columns, (*self.key, "live")
+        kept, key = self.cache.columns, (*self.key, "live")
         if self._large:
-            return self.room.slow.of(kept, key, self.stamp, self._made)
+            return self.cache.slow.of(kept, key, self.stamp, self._made)
         return kept.of(key, self.stamp, self._made)
 
     def _made(self) -> Any:
@@ -521,7 +521,7 @@ class LiveTable(SampleTable):
         found: dict[int, dict[str, str]] = {}
         try:
             for start, stop in _runs(places):
-                some = self.room.asked.between(
+                some = self.cache.asked.between(
                     self.experiment, self.run_task, start, stop, images=False
                 )
                 for place, one in enumerate(some, start):
@@ -535,7 +535,7 @@ class LiveTable(SampleTable):
         def make() -> Any:
             import polars
 
-            whole = self.room.columns.of((*self.key, "live"), self.stamp, self._made)
+            whole = self.cache.columns.of((*self.key, "live"), self.stamp, self._made)
             pattern = f"(?i){escaped(text)}"
             said = samples_saying(self.experiment, self.name, pattern)
             name = polars.col("sample")
@@ -546,14 +546,14 @@ class LiveTable(SampleTable):
 
         key = (*self.key, "text", text)
         if self._large:
-            return self.room.slow.of(self.room.places, key, self.stamp, make)
-        return self.room.places.of(key, self.stamp, make)
+            return self.cache.slow.of(self.cache.places, key, self.stamp, make)
+        return self.cache.places.of(key, self.stamp, make)
 
     def _referring(self, text: str) -> list[int]:
         """Places of samples whose references contain a text; empty where the dataset cannot be opened."""
         wanted = text.casefold()
         try:
-            asked = self.room.asked.between(
+            asked = self.cache.asked.between(
                 self.experiment, self.run_task, 0, self.rows, images=False
             )
         except (Gone, OSError, ValueError, KeyError):
@@ -582,15 +582,15 @@ def sample_table_of(portal: Portal, identity: str, run_task: str) -> SampleTable
         PortalFault: there is no such experiment or run task, or its scores cannot be read.
     """
     experiment = results_of(portal).experiment(portal, identity)
-    room = room_of(portal)
+    cache = sample_cache_of(portal)
     cut = experiment.work.cut(run_task)
     if cut is None:
         raise missing(f"{experiment.id} has no run task '{run_task[:200]}'")
     if experiment.scores_file(run_task).exists():
-        found = ScoresTable(room, experiment, run_task)
+        found = ScoresTable(cache, experiment, run_task)
         if not _goes_on(portal, found):
             return found
-    return LiveTable(room, experiment, run_task)
+    return LiveTable(cache, experiment, run_task)
 
 
 def _goes_on(portal: Portal, table: ScoresTable) -> bool:

@@ -152,7 +152,7 @@ def rows_of(table: SampleTable, places: Sequence[int]) -> Iterator[SampleRow]:
     """Rows of the list, in the order of `places`."""
     names = ("sample", "document", "outcome", "reason", "answer", *TIMES, *table.metrics)
     rows = table.rows_at(places, names)
-    flagged = table.room.flags.of(table.experiment.id, table.name)
+    flagged = table.cache.flags.of(table.experiment.id, table.name)
     for place, row in zip(places, rows, strict=True):
         answer = _beginning(row["answer"])
         yield row_of(table, place, row, answer, flagged=row["sample"] in flagged)
@@ -280,7 +280,7 @@ class Ordered:
             return found["place"].to_numpy()
 
         key = (*table.key, table.live, chosen, column, self._down)
-        return table.room.places.of(key, (table.stamp, flagged), make)
+        return table.cache.places.of(key, (table.stamp, flagged), make)
 
 
 class _Reversed:
@@ -413,7 +413,7 @@ def _wrong(table: SampleTable, frame: Any) -> Any:
 
 
 def _flagged(table: SampleTable) -> Mapping[str, str]:
-    return table.room.flags.of(table.experiment.id, table.name)
+    return table.cache.flags.of(table.experiment.id, table.name)
 
 
 # --- facets -----------------------------------------------------------------------------------------------

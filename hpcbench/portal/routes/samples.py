@@ -96,7 +96,7 @@ async def answered(
 
     def work() -> tuple[AnswerT | None, str]:
         table = sample_table_of(portal, *names)
-        marks = table.room.flags.of(table.experiment.id, table.name)
+        marks = table.cache.flags.of(table.experiment.id, table.name)
         parts = (table.version, sorted(marks.items()), request.url.path, request.url.query)
         tag = f'"{hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}"'
         return (None if tag == match else make(table)), tag
@@ -226,7 +226,7 @@ def _mark(portal: Portal, names: tuple[str, str], place: int, mark: Flag) -> Fla
     table = sample_table_of(portal, *names)
     table.check(place)
     (row,) = table.rows_at([place], ["sample", "outcome", "answer"])
-    flags = table.room.flags
+    flags = table.cache.flags
     key = (table.experiment.id, table.name, row["sample"])
     try:
         if mark.flagged:

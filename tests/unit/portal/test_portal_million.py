@@ -11,7 +11,12 @@ import pytest
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.scores import KEYS
-from hpcbench.portal.sample_table import COLUMNS_BYTES, ScoresTable, room_of, sample_table_of
+from hpcbench.portal.sample_table import (
+    COLUMNS_BYTES,
+    ScoresTable,
+    sample_cache_of,
+    sample_table_of,
+)
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, facets_of, page_of
 from hpcbench.portal.slow_work import NotYet
 from tests.unit.portal.asking import portal_over, scored
@@ -74,7 +79,7 @@ def test_a_million_samples_are_paged_filtered_and_sorted(tmp_path: Path) -> None
     number = len(wanted) // 2
     around = Ordered(table, wrong, Sorted()).around(int(wanted[number]))
     assert around == (number, int(wanted[number - 1]), int(wanted[number + 1]))
-    assert room_of(portal).columns._taken <= COLUMNS_BYTES
+    assert sample_cache_of(portal).columns._taken <= COLUMNS_BYTES
 
 
 @pytest.mark.long

@@ -173,7 +173,7 @@ def test_a_note_comes_with_the_sample(tmp_path: Path) -> None:
     evaluated(tmp_path, ["0"])
     portal = portal_over(tmp_path)
     table = sample_table_of(portal, ID, "rt")
-    table.room.flags.mark(ID, "rt", "s0", "look <b>here</b>")
+    table.cache.flags.mark(ID, "rt", "s0", "look <b>here</b>")
     found = detail_of(table, 0, Chosen(), Sorted())
     assert (found.row.flagged, found.note) == (True, "look <b>here</b>")
 

@@ -135,7 +135,7 @@ def test_pages_hold_what_a_plain_reading_of_all_rows_gives(
         scored(Path(name), rows)
         table = sample_table_of(portal, ID, "rt")
         for sample in FLAGGED:
-            table.room.flags.mark(ID, "rt", sample)
+            table.cache.flags.mark(ID, "rt", sample)
         wanted = by_hand(rows, chosen, ordered)
         found = list(pages(table, chosen, ordered, limit))
         assert [row.place for page in found for row in page.items] == wanted
