@@ -21,7 +21,7 @@ from hpcbench.portal.context import Portal
 from hpcbench.portal.index import ExperimentQuery
 from hpcbench.portal.models.cluster import Cluster, ClusterJob, LocalWork, NodeCell, Partition
 from hpcbench.portal.models.live import ClusterNews
-from hpcbench.portal.quotas import rooms
+from hpcbench.portal.quotas import disk_usages
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.site import Site
 from hpcbench.slurm.nodes import Node, expand_nodes, nodes_answer, parse_nodes, partitions_answer
@@ -87,7 +87,7 @@ class Watch:
             site = user_site()
         except HpcbenchError:
             site = None
-        room = rooms(_places(self._portal, site))
+        room = disk_usages(_places(self._portal, site))
         if not slurm.available():
             work = tuple(_local(self._portal))
             return Cluster(available=False, asked=time.time(), room=room, local=work)
