@@ -61,7 +61,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class Requester:
     """The client of a request."""
 
     kind: Literal["session", "token", "owner", "plain"]
@@ -174,7 +174,7 @@ class Sessions:
             del self._sessions[identity]
             return None
 
-    def who(self, access: str) -> Who | None:
+    def who(self, access: str) -> Requester | None:
         """The client with this access key; None: the key is unknown."""
         identity, _, _ = access.partition(".")
         digest = _digest(access)
@@ -186,8 +186,8 @@ class Sessions:
             for known, expires in session.access:
                 if hmac.compare_digest(known, digest) and now < expires:
                     if session.plain:
-                        return Who("plain", identity, frozenset({"read"}), expires)
-                    return Who("session", identity, ALL, expires)
+                        return Requester("plain", identity, frozenset({"read"}), expires)
+                    return Requester("session", identity, ALL, expires)
         return None
 
     def lives(self, identity: str) -> bool:
@@ -276,12 +276,12 @@ class Tokens:
             kept[:] = left
         return found
 
-    def who(self, token: str) -> Who | None:
+    def who(self, token: str) -> Requester | None:
         """The client with this token; None: the token is unknown."""
         shown = _digest(token).hex()
         for one in self._read():
             if hmac.compare_digest(one.sha256, shown) and self._clock() < one.row.expires:
-                return Who("token", one.row.id, frozenset(one.row.scopes), one.row.expires)
+                return Requester("token", one.row.id, frozenset(one.row.scopes), one.row.expires)
         return None
 
     @contextlib.contextmanager
@@ -387,13 +387,13 @@ class Desk:
         """Name of the cookie of the script-free pages."""
         return f"hpcbench-{self.instance}-plain"
 
-    def bearer(self, token: str) -> Who | None:
+    def bearer(self, token: str) -> Requester | None:
         """The client with this token; None: the token is unknown."""
         if hmac.compare_digest(_digest(self.owner), _digest(token)):
-            return Who("owner", "owner", ALL, NEVER)
+            return Requester("owner", "owner", ALL, NEVER)
         return self.tokens.who(token)
 
-    def still(self, who: Who) -> bool:
+    def still(self, who: Requester) -> bool:
         """Whether a client still has access; streams check this repeatedly."""
         if who.kind in {"session", "plain"}:
             return self.sessions.lives(who.id)

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Header, Query, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import StreamingResponse
 
-from hpcbench.portal.access_tokens import Who
+from hpcbench.portal.access_tokens import Requester
 from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Here
 from hpcbench.portal.guard import Access
@@ -44,7 +44,9 @@ async def events(
     )
 
 
-async def _lines(hub: Hub, after: int | None, access: Access, who: Who) -> AsyncIterator[bytes]:
+async def _lines(
+    hub: Hub, after: int | None, access: Access, who: Requester
+) -> AsyncIterator[bytes]:
     place = hub.seq if after is None else after
     with hub.reading():
         # An id without data is no message, but the browser knows where to resume.
