@@ -61,7 +61,7 @@ class Names:
 
 
 @dataclass
-class Asked:
+class DatasetReader:
     """Opens datasets; every method may be called from any thread."""
 
     _open: LruCache[_Opened] = field(

@@ -30,7 +30,7 @@ from hpcbench.experiment.view.answer import MISSING, Recorded, records_at
 from hpcbench.experiment.view.answers import answers_stamp
 from hpcbench.experiment.view.scores import META, held, scan, shape_of
 from hpcbench.portal.answer_tables import samples_saying, times_of
-from hpcbench.portal.asked_samples import Asked, Gone, Names
+from hpcbench.portal.asked_samples import DatasetReader, Gone, Names
 from hpcbench.portal.context import Portal, once
 from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.lru import LruCache, stamp_of
@@ -91,7 +91,7 @@ class SampleCache:
     )
     shapes: LruCache[tuple[int, tuple[str, ...]]] = field(default_factory=lambda: LruCache(2_000))
     kinds: LruCache[Mapping[str, Kind]] = field(default_factory=lambda: LruCache(300))
-    asked: Asked = field(default_factory=Asked)
+    asked: DatasetReader = field(default_factory=DatasetReader)
     slow: Slow = field(default_factory=Slow)
     flags: Flags = field(default_factory=Flags)
 
