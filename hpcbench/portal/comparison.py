@@ -82,7 +82,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ComparisonRequest:
     """A requested comparison."""
 
     runs: tuple[Run, ...]
@@ -150,10 +150,10 @@ class Comparisons:
     )
     _figures: LruCache[Any] = field(default_factory=lambda: LruCache(200))
     flips: LruCache[bytes] = field(default_factory=lambda: LruCache(FLIPS_BYTES, len))
-    """Pages of samples as they are sent; each has `Asked.stamp`."""
+    """Pages of samples as they are sent; each has `ComparisonRequest.stamp`."""
     slow: Slow = field(default_factory=Slow)
 
-    def whole(self, asked: Asked) -> Whole:
+    def whole(self, asked: ComparisonRequest) -> Whole:
         """The comparison.
 
         Raises:
@@ -165,7 +165,7 @@ class Comparisons:
             self._wholes, asked.key, asked.stamp, lambda: _made(asked, progress), progress
         )
 
-    def changes(self, asked: Asked) -> SampleChanges:
+    def changes(self, asked: ComparisonRequest) -> SampleChanges:
         """Sample changes of the first pair of the first candidate, by the requested metric.
 
         Raises:
@@ -178,7 +178,7 @@ class Comparisons:
             return self._changes.of(key, stamp, lambda: _changes(asked))
         return self.slow.of(self._changes, key, stamp, lambda: _changes(asked))
 
-    def figure(self, asked: Asked, name: str, make: Callable[[], Any]) -> Any:
+    def figure(self, asked: ComparisonRequest, name: str, make: Callable[[], Any]) -> Any:
         """A figure of a comparison.
 
         Raises:
@@ -220,7 +220,7 @@ def read_runs(portal: Portal, names: Sequence[str]) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def pairs_of(asked: Asked, candidate: Run) -> tuple[tuple[str, str], ...]:
+def pairs_of(asked: ComparisonRequest, candidate: Run) -> tuple[tuple[str, str], ...]:
     """Pairs of run tasks of baseline and candidate; empty: `match_run_tasks` finds the pairs.
 
     Raises:
@@ -263,7 +263,7 @@ def pairs_of(asked: Asked, candidate: Run) -> tuple[tuple[str, str], ...]:
 # --- computation ----------------------------------------------------------------------------------------
 
 
-def _made(asked: Asked, progress: Progress) -> Whole:
+def _made(asked: ComparisonRequest, progress: Progress) -> Whole:
     """`compared`, by a process of its own where the scores are many.
 
     Raises:
@@ -281,7 +281,7 @@ def _scores_bytes(run: Run) -> int:
     return sum(stamp[1] for stamp in stamps if stamp is not None)
 
 
-def _made_apart(asked: Asked, progress: Progress) -> Whole:
+def _made_apart(asked: ComparisonRequest, progress: Progress) -> Whole:
     runs = [[str(run.experiment.path), run.run_task] for run in asked.runs]
     more = {"run_task": asked.run_task, "other": asked.other, "metric": asked.metric}
     request = json.dumps({"runs": runs, "common": asked.common, **more}).encode()
@@ -323,12 +323,12 @@ def main() -> None:
         answers.flush()
 
     runs = tuple(Run(seen(Path(path)), run_task) for path, run_task in request.pop("runs"))
-    found = compared(Asked(runs, **request), tell)
+    found = compared(ComparisonRequest(runs, **request), tell)
     answers.write(_MADE + pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
     answers.close()
 
 
-def compared(asked: Asked, tell: Callable[[float], None]) -> Whole:
+def compared(asked: ComparisonRequest, tell: Callable[[float], None]) -> Whole:
     """Compare all runs with the first; `tell` receives the share that is done."""
     baseline, candidates = asked.baseline, asked.runs[1:]
     metrics = [asked.metric] if asked.metric else []
@@ -445,7 +445,7 @@ def _compared(result: CandidateResult, one: MetricDifference) -> comparisons.Met
 # --- samples --------------------------------------------------------------------------------------------
 
 
-def _changes(asked: Asked) -> SampleChanges:
+def _changes(asked: ComparisonRequest) -> SampleChanges:
     """See `Comparisons.changes`."""
     baseline, candidate = asked.baseline, asked.runs[1]
     try:
@@ -475,7 +475,7 @@ MOST_FLOWS = 40
 
 
 def figures_of(
-    whole: Whole, asked: Asked, portal: Portal
+    whole: Whole, asked: ComparisonRequest, portal: Portal
 ) -> dict[str, tuple[str, str, Callable[[], Any]]]:
     """Available figures: name → title, group, and a function that draws the figure (or returns none)."""
     found: dict[str, tuple[str, str, Callable[[], Any]]] = {}
@@ -495,7 +495,7 @@ def figures_of(
 
 
 def _flow(
-    asked: Asked, run: Run, result: CandidateResult, one: MetricDifference
+    asked: ComparisonRequest, run: Run, result: CandidateResult, one: MetricDifference
 ) -> Callable[[], Any]:
     def make() -> Any:
         from hpcbench.comparison.flips import moves
@@ -508,7 +508,7 @@ def _flow(
     return make
 
 
-def _tradeoffs(asked: Asked, portal: Portal) -> Iterator[Any]:
+def _tradeoffs(asked: ComparisonRequest, portal: Portal) -> Iterator[Any]:
     """Quality over speed of all runs together, if several of them answered the same questions."""
     from hpcbench.reporting.charts import tradeoffs
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.comparison.flips import TIES, Change, SampleChanges, shortened
 from hpcbench.experiment.counts import OUTCOMES
 from hpcbench.experiment.view.scores import META
-from hpcbench.portal.comparison import Asked
+from hpcbench.portal.comparison import ComparisonRequest
 from hpcbench.portal.context import Portal
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models import comparisons
@@ -43,7 +43,7 @@ class FlipFilter:
 
 def flip_page(
     portal: Portal,
-    asked: Asked,
+    asked: ComparisonRequest,
     changes: SampleChanges,
     chosen: FlipFilter,
     after: int,
@@ -79,7 +79,7 @@ def flip_page(
 
 
 def flip_places(
-    portal: Portal, asked: Asked, changes: SampleChanges, chosen: FlipFilter
+    portal: Portal, asked: ComparisonRequest, changes: SampleChanges, chosen: FlipFilter
 ) -> NDArray[Any]:
     """Numbers of the chosen samples, the greatest change first.
 
@@ -92,7 +92,7 @@ def flip_places(
 _Tables = tuple[ScoresTable, ScoresTable]
 
 
-def _tables(portal: Portal, asked: Asked, changes: SampleChanges) -> _Tables:
+def _tables(portal: Portal, asked: ComparisonRequest, changes: SampleChanges) -> _Tables:
     """The scores of baseline and candidate."""
     one, other = (
         ScoresTable(sample_cache_of(portal), run.experiment, name)

@@ -11,7 +11,7 @@ from fastapi import Path, Query, Response
 from hpcbench.interchange.result_tables import Table
 from hpcbench.portal import exporting
 from hpcbench.portal.comparison import (
-    Asked,
+    ComparisonRequest,
     comparisons_of,
     read_runs,
 )
@@ -116,7 +116,7 @@ async def comparison(
             changes = found.changes(asked)
             places = flip_places(portal, asked, changes, chosen)
             return sent(exporting.flips(changes, places), form, f"flips-{runs[1]}")
-        asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
+        asked = ComparisonRequest(read_runs(portal, runs), run_task, other, metric, common)
         return sent(exporting.comparison(found.whole(asked).comparison), form, f"compare-{runs[0]}")
 
     if len(runs) < 2:
