@@ -117,7 +117,7 @@ class ComparisonRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class FullComparison:
     """A comparison, and the results that its samples and figures need."""
 
     packed: bytes
@@ -142,7 +142,7 @@ class Whole:
 class Comparisons:
     """Comparisons for all requests of one portal."""
 
-    _wholes: LruCache[Whole] = field(
+    _wholes: LruCache[FullComparison] = field(
         default_factory=lambda: LruCache(KEPT_BYTES, lambda one: one.nbytes)
     )
     _changes: LruCache[SampleChanges] = field(
@@ -153,7 +153,7 @@ class Comparisons:
     """Pages of samples as they are sent; each has `ComparisonRequest.stamp`."""
     slow: Slow = field(default_factory=Slow)
 
-    def whole(self, asked: ComparisonRequest) -> Whole:
+    def whole(self, asked: ComparisonRequest) -> FullComparison:
         """The comparison.
 
         Raises:
@@ -263,7 +263,7 @@ def pairs_of(asked: ComparisonRequest, candidate: Run) -> tuple[tuple[str, str],
 # --- computation ----------------------------------------------------------------------------------------
 
 
-def _made(asked: ComparisonRequest, progress: Progress) -> Whole:
+def _made(asked: ComparisonRequest, progress: Progress) -> FullComparison:
     """`compared`, by a process of its own where the scores are many.
 
     Raises:
@@ -281,7 +281,7 @@ def _scores_bytes(run: Run) -> int:
     return sum(stamp[1] for stamp in stamps if stamp is not None)
 
 
-def _made_apart(asked: ComparisonRequest, progress: Progress) -> Whole:
+def _made_apart(asked: ComparisonRequest, progress: Progress) -> FullComparison:
     runs = [[str(run.experiment.path), run.run_task] for run in asked.runs]
     more = {"run_task": asked.run_task, "other": asked.other, "metric": asked.metric}
     request = json.dumps({"runs": runs, "common": asked.common, **more}).encode()
@@ -299,7 +299,7 @@ def _made_apart(asked: ComparisonRequest, progress: Progress) -> Whole:
             for line in process.stdout:
                 if line == _MADE:
                     found = pickle.load(process.stdout)  # noqa: S301 - of our own process
-                    assert isinstance(found, Whole)
+                    assert isinstance(found, FullComparison)
                     return found
                 progress.share = float(line)
             process.wait()
@@ -328,7 +328,7 @@ def main() -> None:
     answers.close()
 
 
-def compared(asked: ComparisonRequest, tell: Callable[[float], None]) -> Whole:
+def compared(asked: ComparisonRequest, tell: Callable[[float], None]) -> FullComparison:
     """Compare all runs with the first; `tell` receives the share that is done."""
     baseline, candidates = asked.baseline, asked.runs[1:]
     metrics = [asked.metric] if asked.metric else []
@@ -358,7 +358,7 @@ def compared(asked: ComparisonRequest, tell: Callable[[float], None]) -> Whole:
         else None
         for one in results
     )
-    return Whole(packed(comparison.model_dump_json()), tuple(kept))
+    return FullComparison(packed(comparison.model_dump_json()), tuple(kept))
 
 
 def _side(run: Run) -> comparisons.CompareSide:
@@ -475,7 +475,7 @@ MOST_FLOWS = 40
 
 
 def figures_of(
-    whole: Whole, asked: ComparisonRequest, portal: Portal
+    whole: FullComparison, asked: ComparisonRequest, portal: Portal
 ) -> dict[str, tuple[str, str, Callable[[], Any]]]:
     """Available figures: name → title, group, and a function that draws the figure (or returns none)."""
     found: dict[str, tuple[str, str, Callable[[], Any]]] = {}
