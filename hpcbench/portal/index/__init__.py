@@ -114,7 +114,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DerivedFacts:
     """Facts of an experiment that come from many files, and are therefore kept."""
 
     status: ExperimentStatus

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Select, and_, bindparam, select
 from hpcbench.files.json_places import Places
 from hpcbench.portal.index import (
     Account,
+    DerivedFacts,
     Entry,
     ExperimentQuery,
-    Known,
     RunTaskQuery,
     palette,
     updates,
@@ -61,7 +61,7 @@ ResultT = TypeVar("ResultT")
 KEPT = 256
 """Most totals and facets in memory; they are valid until the index changes."""
 
-_KNOWN: TypeAdapter[Known] = TypeAdapter(Known)
+_KNOWN: TypeAdapter[DerivedFacts] = TypeAdapter(DerivedFacts)
 
 ENTRIES_AT_ONCE = 20
 """Entries in one transaction; other writers of the home wait for its end."""
@@ -201,7 +201,7 @@ class Index:
         body = self._one(_PLACES, experiment=experiment, name=file)
         return None if body is None else Places.of_json(body)
 
-    def known(self, experiment: str) -> Known | None:
+    def known(self, experiment: str) -> DerivedFacts | None:
         """Facts of an experiment from `keep`, while its entry has the same stamp."""
         body = self._one(_KNOWN_OF, experiment=experiment)
         try:
@@ -240,7 +240,7 @@ class Index:
             some = entries[begin : begin + ENTRIES_AT_ONCE]
             self._write(partial(updates.put, home=self._home, entries=some))
 
-    def keep(self, experiment: str, stamp: str, known: Known) -> None:
+    def keep(self, experiment: str, stamp: str, known: DerivedFacts) -> None:
         """Keep the facts of an experiment that does not change by itself."""
         body = _KNOWN.dump_json(known).decode()
         self._write(

@@ -18,9 +18,9 @@ from hpcbench.portal.follower import follower_of
 from hpcbench.portal.index import (
     MOST,
     Account,
+    DerivedFacts,
     ExperimentQuery,
     ExperimentSort,
-    Known,
     Order,
     RunTaskQuery,
     RunTaskSort,
@@ -215,7 +215,7 @@ def _row(portal: Portal, identity: str) -> ExperimentRow:
     return row
 
 
-def _detail(portal: Portal, row: ExperimentRow, known: Known | None) -> ExperimentDetail:
+def _detail(portal: Portal, row: ExperimentRow, known: DerivedFacts | None) -> ExperimentDetail:
     account = portal.index.account(row.id) or Account()
     status = known.status if known else None
     return ExperimentDetail(
@@ -233,7 +233,7 @@ def _detail(portal: Portal, row: ExperimentRow, known: Known | None) -> Experime
     )
 
 
-def _known(portal: Portal, row: ExperimentRow) -> Known | None:
+def _known(portal: Portal, row: ExperimentRow) -> DerivedFacts | None:
     """Status and figures of an experiment: from the follower, the index, or a scan, one scan at a time."""
     if row.state == "unreadable":
         return None
@@ -241,7 +241,7 @@ def _known(portal: Portal, row: ExperimentRow) -> Known | None:
     status = follower.status(row.id) if follower else None
     if status is not None:
         results = results_of(portal)
-        return Known(status, figures_of(results.experiment(portal, row.id), results))
+        return DerivedFacts(status, figures_of(results.experiment(portal, row.id), results))
     try:
         return portal.index.known(row.id) or known_of(portal, experiment_of(portal, row.id))
     except (OSError, ValueError, KeyError, TypeError):
