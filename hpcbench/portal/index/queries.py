@@ -78,7 +78,7 @@ def _run_task_filters(query: RunTaskQuery) -> dict[str, ColumnElement[bool]]:
     return found
 
 
-class Listed(Generic[QueryT, RowT]):
+class IndexList(Generic[QueryT, RowT]):
     """The list of experiments or of run tasks.
 
     Args:
@@ -188,10 +188,10 @@ class Listed(Generic[QueryT, RowT]):
         return and_(self._table.c.home == home, *wanted.values())
 
 
-EXPERIMENT_LIST: Listed[ExperimentQuery, ExperimentRow] = Listed(
+EXPERIMENT_LIST: IndexList[ExperimentQuery, ExperimentRow] = IndexList(
     EXPERIMENTS, ("id",), ExperimentRow, Page[ExperimentRow], _experiment_filters
 )
-RUN_TASK_LIST: Listed[RunTaskQuery, RunTaskRow] = Listed(
+RUN_TASK_LIST: IndexList[RunTaskQuery, RunTaskRow] = IndexList(
     RUN_TASKS, ("experiment", "name"), RunTaskRow, Page[RunTaskRow], _run_task_filters
 )
 

@@ -29,7 +29,7 @@ from hpcbench.portal.index.queries import (
     EXPERIMENT_LIST,
     RUN_TASK_LIST,
     Body,
-    Listed,
+    IndexList,
     QueryT,
     RowT,
     add_scores,
@@ -184,7 +184,9 @@ class Index:
         """How many run tasks have each state, model and dataset; a facet ignores its own filter."""
         return self._facets(RUN_TASK_LIST, query, "state", "model", "dataset")
 
-    def _facets(self, rows: Listed[QueryT, RowT], query: QueryT, *names: str) -> tuple[Facet, ...]:
+    def _facets(
+        self, rows: IndexList[QueryT, RowT], query: QueryT, *names: str
+    ) -> tuple[Facet, ...]:
         def ask(connection: Connection) -> tuple[Facet, ...]:
             return tuple(rows.facet(connection, self._home, query, name) for name in names)
 
@@ -263,7 +265,7 @@ class Index:
     def _page(
         self,
         connection: Connection,
-        rows: Listed[QueryT, RowT],
+        rows: IndexList[QueryT, RowT],
         query: QueryT,
         complete: Callable[[Sequence[Body]], None] = lambda rows: None,
     ) -> Page[RowT]:
