@@ -36,7 +36,7 @@ from hpcbench.portal.json_safe import sound
 from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.portal.models import comparisons
 from hpcbench.portal.packed import packed
-from hpcbench.portal.results_cache import Seen, results_of, seen
+from hpcbench.portal.results_cache import PageExperiment, results_of, seen
 from hpcbench.portal.slow_work import Progress, Slow
 from hpcbench.subprocesses import kill_session, why_it_ended
 
@@ -68,7 +68,7 @@ _MADE = b"made\n"
 class Run:
     """A run of a request."""
 
-    experiment: Seen
+    experiment: PageExperiment
     """Its experiment."""
     run_task: str | None
     """Only this run task; None: all."""

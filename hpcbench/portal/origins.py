@@ -23,7 +23,7 @@ from hpcbench.portal.models.run_tasks import (
     Origin,
     WholeConfiguration,
 )
-from hpcbench.portal.results_cache import Seen, results_of
+from hpcbench.portal.results_cache import PageExperiment, results_of
 from hpcbench.portal.safe_open import open_beneath
 from hpcbench.reporting.provenance import provenance, reproduce
 
@@ -112,7 +112,7 @@ def configuration(portal: Portal, experiment: Experiment, wanted: str | None) ->
     )
 
 
-def whole_configuration(experiment: Seen) -> WholeConfiguration:
+def whole_configuration(experiment: PageExperiment) -> WholeConfiguration:
     """The resolved configuration, with references to secrets instead of secrets.
 
     Raises:

@@ -68,7 +68,7 @@ class _Plans:
 
 
 @dataclass(frozen=True)
-class Seen(Experiment):
+class PageExperiment(Experiment):
     """An experiment for pages: most pages need one run task of its plan, and few the whole plan."""
 
     _plans: _Plans = field(compare=False, repr=False)
@@ -128,16 +128,16 @@ class Seen(Experiment):
             raise PortalFault(409, "unreadable", what) from None
 
 
-def seen(path: Path) -> Seen:
+def seen(path: Path) -> PageExperiment:
     """The experiment of a folder, for a process without a portal."""
-    return Seen(path, _Plans())
+    return PageExperiment(path, _Plans())
 
 
 @dataclass(frozen=True)
 class Results:
     """Reads for all requests of one portal; every method may be called from any thread."""
 
-    _experiments: LruCache[Seen] = field(default_factory=lambda: LruCache(EXPERIMENTS))
+    _experiments: LruCache[PageExperiment] = field(default_factory=lambda: LruCache(EXPERIMENTS))
     _plans: _Plans = field(default_factory=_Plans)
     _scores: LruCache[Scores | None] = field(default_factory=_parts)
     _speeds: LruCache[Speed | None] = field(default_factory=_parts)
@@ -145,7 +145,7 @@ class Results:
     _metrics: LruCache[_CachedFile[Metrics]] = field(default_factory=_cached_files)
     _performances: LruCache[_CachedFile[Performance]] = field(default_factory=_cached_files)
 
-    def experiment(self, portal: Portal, identity: str) -> Seen:
+    def experiment(self, portal: Portal, identity: str) -> PageExperiment:
         """The experiment with an id, with its parts that were read before.
 
         Raises:
@@ -153,7 +153,9 @@ class Results:
         """
         found = experiment_of(portal, identity)
         stamp = stamp_of(found.resolved_file), stamp_of(found.manifest_file)
-        return self._experiments.of(found.path, stamp, lambda: Seen(found.path, self._plans))
+        return self._experiments.of(
+            found.path, stamp, lambda: PageExperiment(found.path, self._plans)
+        )
 
     def metrics(self, experiment: Experiment) -> Metrics | None:
         """Contents of `metrics.json`; None where it cannot be read."""

@@ -23,7 +23,7 @@ from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.portal.models.experiments import RunTaskRow
 from hpcbench.portal.models.run_tasks import RunTaskDetail, TakenAnswers
 from hpcbench.portal.resource_series import card_gb
-from hpcbench.portal.results_cache import Results, Seen
+from hpcbench.portal.results_cache import PageExperiment, Results
 from hpcbench.portal.timeline import timeline, troubles
 from hpcbench.portal.worker_series import Worker, Workers, groups_of
 from hpcbench.schema.plan import ResolvedRunTask
@@ -40,7 +40,7 @@ _kept_definitions: LruCache[dict[str, Any]] = LruCache(128)
 
 
 def describe(
-    experiment: Seen, row: RunTaskRow, results: Results, workers: Workers
+    experiment: PageExperiment, row: RunTaskRow, results: Results, workers: Workers
 ) -> RunTaskDetail:
     """The page of a run task.
 

@@ -34,7 +34,7 @@ from hpcbench.portal.asked_samples import DatasetReader, Gone, Names
 from hpcbench.portal.context import Portal, once
 from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.lru import LruCache, stamp_of
-from hpcbench.portal.results_cache import Seen, results_of
+from hpcbench.portal.results_cache import PageExperiment, results_of
 from hpcbench.portal.sample_flags import Flags
 from hpcbench.portal.slow_work import Slow
 from hpcbench.schema.plan import ResolvedRunTask
@@ -116,7 +116,7 @@ class SampleTable(ABC):
     has_mistakes: bool = False
     """Whether the kinds of mistakes are known."""
 
-    def __init__(self, cache: SampleCache, experiment: Seen, run_task: str) -> None:
+    def __init__(self, cache: SampleCache, experiment: PageExperiment, run_task: str) -> None:
         self.cache, self.experiment, self.name = cache, experiment, run_task
         self.key: tuple[Path, str] = (experiment.path, run_task)
         self._last: tuple[int, Sample] | None = None
@@ -253,7 +253,7 @@ class ScoresTable(SampleTable):
 
     live = False
 
-    def __init__(self, cache: SampleCache, experiment: Seen, run_task: str) -> None:
+    def __init__(self, cache: SampleCache, experiment: PageExperiment, run_task: str) -> None:
         super().__init__(cache, experiment, run_task)
         self.path = experiment.scores_file(run_task)
         self.stamp = stamp_of(self.path)
@@ -435,7 +435,7 @@ class LiveTable(SampleTable):
 
     live = True
 
-    def __init__(self, cache: SampleCache, experiment: Seen, run_task: str) -> None:
+    def __init__(self, cache: SampleCache, experiment: PageExperiment, run_task: str) -> None:
         super().__init__(cache, experiment, run_task)
         cut = experiment.work.cut(run_task)
         assert cut is not None  # the caller has checked this
