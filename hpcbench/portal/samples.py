@@ -34,7 +34,7 @@ MOST_LEVELS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SampleFilter:
     """Filter of samples; all its conditions must hold."""
 
     text: str = ""
@@ -89,7 +89,7 @@ class Sorted:
 
 def page_of(
     table: SampleTable,
-    chosen: Chosen,
+    chosen: SampleFilter,
     ordered: Sorted,
     after: str | None,
     limit: int,
@@ -207,7 +207,7 @@ class Ordered:
         NotYet: a part of it is being computed.
     """
 
-    def __init__(self, table: SampleTable, chosen: Chosen, ordered: Sorted) -> None:
+    def __init__(self, table: SampleTable, chosen: SampleFilter, ordered: Sorted) -> None:
         self._table, self._column = table, column_of(table, ordered.by)
         self._down = ordered.down
         self._values = (
@@ -258,7 +258,7 @@ class Ordered:
             return (1, place)
         return (0, _Reversed(value) if self._down else value, place)
 
-    def _kept(self, chosen: Chosen) -> Any:
+    def _kept(self, chosen: SampleFilter) -> Any:
         table, column = self._table, self._column
         flagged = frozenset(_flagged(table)) if chosen.flagged else None
         needed = [column, *_columns(table, chosen)]
@@ -312,7 +312,7 @@ def column_of(table: SampleTable, name: str) -> str:
     raise bad_request(f"no column '{name[:100]}'", f"known columns: {known}"[:500])
 
 
-def _columns(table: SampleTable, chosen: Chosen) -> list[str]:
+def _columns(table: SampleTable, chosen: SampleFilter) -> list[str]:
     """Columns that a filter needs."""
     found = []
     if chosen.outcome or chosen.wrong_only:
@@ -370,7 +370,11 @@ def mistake_column(table: SampleTable) -> str:
 
 
 def _conditions(
-    table: SampleTable, chosen: Chosen, holding: Any, flagged: frozenset[str] | None, frame: Any
+    table: SampleTable,
+    chosen: SampleFilter,
+    holding: Any,
+    flagged: frozenset[str] | None,
+    frame: Any,
 ) -> list[Any]:
     """Conditions of a filter, as expressions over the columns of the table."""
     import polars
@@ -419,7 +423,7 @@ def _flagged(table: SampleTable) -> Mapping[str, str]:
 # --- facets -----------------------------------------------------------------------------------------------
 
 
-def facets_of(table: SampleTable, chosen: Chosen) -> tuple[Facet, ...]:
+def facets_of(table: SampleTable, chosen: SampleFilter) -> tuple[Facet, ...]:
     """How many of the chosen samples have each outcome, reason, mistake, score and value of metadata.
 
     Raises:

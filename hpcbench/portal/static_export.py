@@ -72,7 +72,7 @@ from hpcbench.portal.packs import PICTURES, Kind, Packs
 from hpcbench.portal.sample_detail import details_of, picture_of
 from hpcbench.portal.sample_table import SampleTable, sample_table_of
 from hpcbench.portal.sample_turns import made_count, made_of, turns_of, works_in_turns
-from hpcbench.portal.samples import Chosen, Sorted
+from hpcbench.portal.samples import SampleFilter, Sorted
 from hpcbench.portal.slow_work import patiently
 from hpcbench.portal.static import BUILT
 
@@ -414,7 +414,7 @@ async def _run_task(recorder: Recorder, below: Sequence[str], name: str, wanted:
         recorder.put_answer(name_of((*below, "logs"), {"run_task": name}), [])
     samples = (*path, "samples")
     await recorder.pass_on((*samples, "facets"))
-    for chosen in (Chosen(), Chosen(wrong=True)):
+    for chosen in (SampleFilter(), SampleFilter(wrong=True)):
         left = wanted.samples
         query = {"wrong": "true"} if chosen.wrong else {}
         async for page in recorder.pages(samples, **query):
@@ -431,7 +431,7 @@ async def _samples(
     samples: Sequence[str],
     table: SampleTable,
     rows: Sequence[Any],
-    chosen: Chosen,
+    chosen: SampleFilter,
 ) -> None:
     """Record samples in full; wrong ones a second time, with their neighbours among the wrong samples."""
     for begin in range(0, len(rows), AT_ONCE):

@@ -18,7 +18,7 @@ from hpcbench.portal.routes import new_router
 from hpcbench.portal.sample_detail import detail_of, picture_of
 from hpcbench.portal.sample_table import SampleTable, sample_table_of
 from hpcbench.portal.sample_turns import made_of, turns_of
-from hpcbench.portal.samples import Chosen, Sorted, facets_of, named, page_of
+from hpcbench.portal.samples import SampleFilter, Sorted, facets_of, named, page_of
 from hpcbench.portal.slow_work import patiently
 
 router = new_router("samples")
@@ -66,9 +66,9 @@ async def chosen_by(
         bool, Query(description="Below the best score, unreadable or failed.")
     ] = False,
     flagged: Annotated[bool, Query(description="Flagged by the user.")] = False,
-) -> Chosen:
+) -> SampleFilter:
     """A request's filter of samples."""
-    return Chosen(
+    return SampleFilter(
         text, outcome, reason, mistake, metric, low, high, latency_over, where, wrong, flagged
     )
 
@@ -81,7 +81,7 @@ async def sorted_by(
     return Sorted(sort, order)
 
 
-Choice = Annotated[Chosen, Depends(chosen_by)]
+Choice = Annotated[SampleFilter, Depends(chosen_by)]
 Ordering = Annotated[Sorted, Depends(sorted_by)]
 
 

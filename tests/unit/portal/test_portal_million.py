@@ -17,7 +17,7 @@ from hpcbench.portal.sample_table import (
     sample_cache_of,
     sample_table_of,
 )
-from hpcbench.portal.samples import Chosen, Ordered, Sorted, facets_of, page_of
+from hpcbench.portal.samples import Ordered, SampleFilter, Sorted, facets_of, page_of
 from hpcbench.portal.slow_work import NotYet
 from tests.unit.portal.asking import portal_over, scored
 
@@ -59,17 +59,17 @@ def test_a_million_samples_are_paged_filtered_and_sorted(tmp_path: Path) -> None
     table = sample_table_of(portal, ID, "rt")
     assert isinstance(table, ScoresTable)
     assert table.rows == COUNT
-    middle = page_of(table, Chosen(), Sorted(), None, 50, skip=COUNT // 2)
+    middle = page_of(table, SampleFilter(), Sorted(), None, 50, skip=COUNT // 2)
     assert [row.sample for row in middle.items] == [f"s{COUNT // 2 + n}" for n in range(50)]
     order = numpy.argsort(values, kind="stable")
-    first = page_of(table, Chosen(), Sorted("anls"), None, 200)
-    second = page_of(table, Chosen(), Sorted("anls"), first.next, 200)
+    first = page_of(table, SampleFilter(), Sorted("anls"), None, 200)
+    second = page_of(table, SampleFilter(), Sorted("anls"), first.next, 200)
     places = [row.place for page in (first, second) for row in page.items]
     assert places == order[:400].tolist()
     assert [row.sample for row in second.items] == [f"s{place}" for place in order[200:400]]
-    slowest = page_of(table, Chosen(), Sorted("latency", "desc"), None, 3)
+    slowest = page_of(table, SampleFilter(), Sorted("latency", "desc"), None, 3)
     assert [row.latency for row in slowest.items] == [999.999, 999.998, 999.997]
-    wrong = Chosen(wrong=True, low=0.5)
+    wrong = SampleFilter(wrong=True, low=0.5)
     wanted = numpy.flatnonzero((values >= 0.5) & (values < 1))
     found = page_of(table, wrong, Sorted(), None, 5)
     assert (found.total, [row.place for row in found.items]) == (len(wanted), wanted[:5].tolist())
@@ -86,7 +86,7 @@ def test_a_million_samples_are_paged_filtered_and_sorted(tmp_path: Path) -> None
 def test_texts_of_a_million_samples_are_looked_through_beside_the_requests(tmp_path: Path) -> None:
     make(tmp_path)
     portal = portal_over(tmp_path)
-    chosen = Chosen(text="NUMBER 999999 ")
+    chosen = SampleFilter(text="NUMBER 999999 ")
     with pytest.raises(NotYet) as wait:
         page_of(sample_table_of(portal, ID, "rt"), chosen, Sorted(), None, 5)
     wait.value.future.result(120)
