@@ -27,7 +27,7 @@ from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.comparisons import Comparison
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, SampleCounts
 from hpcbench.portal.sample_table import SampleTable
-from hpcbench.portal.samples import Ordered, SampleFilter, Sorted
+from hpcbench.portal.samples import Ordered, SampleFilter, SampleOrder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +88,7 @@ def _parquet(table: Table) -> Iterator[bytes]:
 # --- samples --------------------------------------------------------------------------------------------
 
 
-def samples(table: SampleTable, chosen: SampleFilter, ordered: Sorted) -> Table:
+def samples(table: SampleTable, chosen: SampleFilter, ordered: SampleOrder) -> Table:
     """Samples of a run task as a table: uncut texts, metrics, times, metadata, the user's marks.
 
     Raises:

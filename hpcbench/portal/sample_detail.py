@@ -29,7 +29,7 @@ from hpcbench.portal.models.samples import (
 )
 from hpcbench.portal.sample_table import SampleTable
 from hpcbench.portal.sample_turns import works_in_turns
-from hpcbench.portal.samples import Ordered, SampleFilter, Sorted, row_of
+from hpcbench.portal.samples import Ordered, SampleFilter, SampleOrder, row_of
 from hpcbench.reporting.worst_samples import compared_by_words, spread
 from hpcbench.schema.records import ANSWERED, Sample
 
@@ -41,7 +41,7 @@ MOST_FIELDS = 500
 
 
 def detail_of(
-    table: SampleTable, place: int, chosen: SampleFilter, ordered: Sorted
+    table: SampleTable, place: int, chosen: SampleFilter, ordered: SampleOrder
 ) -> SampleDetail:
     """All data of one sample.
 
@@ -59,7 +59,7 @@ def detail_of(
 
 
 def details_of(
-    table: SampleTable, places: Sequence[int], chosen: SampleFilter, ordered: Sorted
+    table: SampleTable, places: Sequence[int], chosen: SampleFilter, ordered: SampleOrder
 ) -> list[SampleDetail]:
     """All data of several samples: one by one each of them costs a read of three files. See `detail_of`."""
     for place in places:

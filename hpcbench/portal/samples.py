@@ -73,7 +73,7 @@ class SampleFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class SampleOrder:
     """Order of samples; samples without a value are last in both orders, and ties go by ascending place."""
 
     by: str = "place"
@@ -90,7 +90,7 @@ class Sorted:
 def page_of(
     table: SampleTable,
     chosen: SampleFilter,
-    ordered: Sorted,
+    ordered: SampleOrder,
     after: str | None,
     limit: int,
     skip: int = 0,
@@ -207,7 +207,7 @@ class Ordered:
         NotYet: a part of it is being computed.
     """
 
-    def __init__(self, table: SampleTable, chosen: SampleFilter, ordered: Sorted) -> None:
+    def __init__(self, table: SampleTable, chosen: SampleFilter, ordered: SampleOrder) -> None:
         self._table, self._column = table, column_of(table, ordered.by)
         self._down = ordered.down
         self._values = (
@@ -433,7 +433,7 @@ def facets_of(table: SampleTable, chosen: SampleFilter) -> tuple[Facet, ...]:
     metas = [META + name for name in table.metadata[:MOST_LEVELS]]
     mistakes = ["mistake", "invalid", *table.metrics[:1]] if table.has_mistakes else []
     names = ["outcome", "reason", *mistakes, *([metric] if metric else []), *metas]
-    places = Ordered(table, chosen, Sorted())
+    places = Ordered(table, chosen, SampleOrder())
     frame = table.frame(names)
     if places.total < table.rows:
         frame = frame[places.places(0, places.total)]

@@ -72,7 +72,7 @@ from hpcbench.portal.packs import PICTURES, Kind, Packs
 from hpcbench.portal.sample_detail import details_of, picture_of
 from hpcbench.portal.sample_table import SampleTable, sample_table_of
 from hpcbench.portal.sample_turns import made_count, made_of, turns_of, works_in_turns
-from hpcbench.portal.samples import SampleFilter, Sorted
+from hpcbench.portal.samples import SampleFilter, SampleOrder
 from hpcbench.portal.slow_work import patiently
 from hpcbench.portal.static import BUILT
 
@@ -438,7 +438,7 @@ async def _samples(
         places = [row["place"] for row in rows[begin : begin + AT_ONCE]]
 
         def make(places: Sequence[int] = places) -> list[bytes]:
-            found = details_of(table, places, chosen, Sorted())
+            found = details_of(table, places, chosen, SampleOrder())
             return [one.model_dump_json().encode() for one in found]
 
         def turns(places: Sequence[int] = places) -> list[bytes]:

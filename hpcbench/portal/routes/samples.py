@@ -18,7 +18,7 @@ from hpcbench.portal.routes import new_router
 from hpcbench.portal.sample_detail import detail_of, picture_of
 from hpcbench.portal.sample_table import SampleTable, sample_table_of
 from hpcbench.portal.sample_turns import made_of, turns_of
-from hpcbench.portal.samples import SampleFilter, Sorted, facets_of, named, page_of
+from hpcbench.portal.samples import SampleFilter, SampleOrder, facets_of, named, page_of
 from hpcbench.portal.slow_work import patiently
 
 router = new_router("samples")
@@ -76,13 +76,13 @@ async def chosen_by(
 async def sorted_by(
     sort: Annotated[str, Query(max_length=200, description="A column or metric.")] = "place",
     order: Literal["asc", "desc"] = "asc",
-) -> Sorted:
+) -> SampleOrder:
     """A request's order of samples."""
-    return Sorted(sort, order)
+    return SampleOrder(sort, order)
 
 
 Choice = Annotated[SampleFilter, Depends(chosen_by)]
-Ordering = Annotated[Sorted, Depends(sorted_by)]
+Ordering = Annotated[SampleOrder, Depends(sorted_by)]
 
 
 async def answered(

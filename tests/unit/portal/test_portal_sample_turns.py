@@ -18,7 +18,7 @@ from hpcbench.portal.results_cache import Results
 from hpcbench.portal.sample_detail import detail_of
 from hpcbench.portal.sample_table import SampleTable, sample_table_of
 from hpcbench.portal.sample_turns import made_of, turns_of
-from hpcbench.portal.samples import SampleFilter, Sorted
+from hpcbench.portal.samples import SampleFilter, SampleOrder
 from hpcbench.portal.static_export import Wanted, write
 from tests.unit.agents.trajectories import PNG, Story, lost, write_trajectories
 from tests.unit.portal.asking import portal_over
@@ -81,7 +81,7 @@ def test_a_limit_work_that_goes_on_and_a_sample_not_started(here: Experiment) ->
 
 
 def test_the_detail_says_that_there_are_turns(here: Experiment) -> None:
-    assert detail_of(table(here), 0, SampleFilter(), Sorted()).agent
+    assert detail_of(table(here), 0, SampleFilter(), SampleOrder()).agent
 
 
 def test_images_are_served_whole_and_small(here: Experiment) -> None:
@@ -99,7 +99,7 @@ def test_a_run_task_without_an_agent_has_no_turns(tmp_path: Path) -> None:
     here = experiment(tmp_path, [record(0)])
     with pytest.raises(PortalFault, match="no agent"):
         turns_of(table(here), 0)
-    assert not detail_of(table(here), 0, SampleFilter(), Sorted()).agent
+    assert not detail_of(table(here), 0, SampleFilter(), SampleOrder()).agent
 
 
 def test_turns_that_are_lost_are_counted(here: Experiment) -> None:

@@ -17,7 +17,7 @@ from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.samples import SamplePage
 from hpcbench.portal.sample_table import SampleTable, sample_table_of
-from hpcbench.portal.samples import Ordered, SampleFilter, Sorted, facets_of, named, page_of
+from hpcbench.portal.samples import Ordered, SampleFilter, SampleOrder, facets_of, named, page_of
 from tests.campaign import examples
 from tests.unit.portal.asking import NoIndex, evaluated, portal_over, running, scored
 from tests.unit.portal.unguarded import unguarded
@@ -61,14 +61,14 @@ CHOICES = st.builds(
     flagged=st.booleans(),
 )
 ORDERS = st.builds(
-    Sorted,
+    SampleOrder,
     by=st.sampled_from(["place", "sample", "outcome", "reason", "anls", "cer", "document", "lang"]),
     order=st.sampled_from(["asc", "desc"]),
 )
 FLAGGED = ("s0", "s3", "s7")
 
 
-def by_hand(rows: list[dict[str, Any]], chosen: SampleFilter, ordered: Sorted) -> list[int]:
+def by_hand(rows: list[dict[str, Any]], chosen: SampleFilter, ordered: SampleOrder) -> list[int]:
     """Places as a plain reading of all rows gives them."""
     found = [place for place, row in enumerate(rows) if holds(place, row, chosen)]
     column = {"lang": "meta.lang"}.get(ordered.by, ordered.by)
@@ -115,7 +115,7 @@ def is_wrong(row: dict[str, Any]) -> bool:
 
 
 def pages(
-    table: SampleTable, chosen: SampleFilter, ordered: Sorted, limit: int
+    table: SampleTable, chosen: SampleFilter, ordered: SampleOrder, limit: int
 ) -> Iterator[SamplePage]:
     after: str | None = None
     while True:
@@ -130,7 +130,7 @@ def pages(
 @settings(max_examples=examples(150))
 @given(rows=ROWS, chosen=CHOICES, ordered=ORDERS, limit=st.integers(1, 9))
 def test_pages_hold_what_a_plain_reading_of_all_rows_gives(
-    rows: list[dict[str, Any]], chosen: SampleFilter, ordered: Sorted, limit: int
+    rows: list[dict[str, Any]], chosen: SampleFilter, ordered: SampleOrder, limit: int
 ) -> None:
     with TemporaryDirectory() as name:
         portal = portal_over(Path(name))
@@ -168,7 +168,7 @@ def test_facets_count_what_is_chosen_and_a_bin_of_scores_chooses_its_samples(
         portal = portal_over(Path(name))
         scored(Path(name), rows)
         table = sample_table_of(portal, ID, "rt")
-        places = by_hand(rows, chosen, Sorted()) if not chosen.flagged else []
+        places = by_hand(rows, chosen, SampleOrder()) if not chosen.flagged else []
         found = {facet.field: dict(facet.counts) for facet in facets_of(table, chosen)}
         assert found.get("outcome", {}) == counted([rows[place]["outcome"] for place in places])
         assert found.get("reason", {}) == counted([rows[place]["reason"] for place in places])
@@ -196,11 +196,11 @@ def table(folder: Path, rows: list[dict[str, Any]], **more: Any) -> SampleTable:
 def test_a_page_goes_on_where_it_was_while_rows_come_and_go(tmp_path: Path) -> None:
     rows = [{"anls": value} for value in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
     one = table(tmp_path, rows)
-    first = page_of(one, SampleFilter(), Sorted("anls"), None, 3)
+    first = page_of(one, SampleFilter(), SampleOrder("anls"), None, 3)
     assert [row.place for row in first.items] == [0, 1, 2]
     # The row at which it goes on has another value now; nothing is shown twice, nothing is left out.
     other = table(tmp_path, [{"anls": value} for value in (0.1, 0.2, 0.9, 0.4, 0.5, 0.6)])
-    rest = page_of(other, SampleFilter(), Sorted("anls"), first.next, 9)
+    rest = page_of(other, SampleFilter(), SampleOrder("anls"), first.next, 9)
     assert [row.place for row in rest.items] == [3, 4, 5, 2]
     assert first.version != rest.version
 
@@ -210,7 +210,7 @@ def test_a_page_goes_on_where_it_was_while_rows_come_and_go(tmp_path: Path) -> N
 )
 def test_a_cursor_that_no_page_gave_is_refused(tmp_path: Path, after: str) -> None:
     with pytest.raises(PortalFault) as fault:
-        page_of(table(tmp_path, [{"anls": 0.5}]), SampleFilter(), Sorted("anls"), after, 5)
+        page_of(table(tmp_path, [{"anls": 0.5}]), SampleFilter(), SampleOrder("anls"), after, 5)
     assert fault.value.code == "bad_request"
 
 
@@ -226,27 +226,27 @@ def test_what_there_is_no_column_of_is_reported_with_what_there_is(
     tmp_path: Path, chosen: SampleFilter
 ) -> None:
     with pytest.raises(PortalFault) as fault:
-        page_of(table(tmp_path, [{"anls": 0.5, "meta.lang": "en"}]), chosen, Sorted(), None, 5)
+        page_of(table(tmp_path, [{"anls": 0.5, "meta.lang": "en"}]), chosen, SampleOrder(), None, 5)
     assert fault.value.status == 400
     assert "known " in fault.value.remedy
     with pytest.raises(PortalFault, match="no column 'answer'"):
-        page_of(table(tmp_path, [{}]), SampleFilter(), Sorted("answer"), None, 5)
+        page_of(table(tmp_path, [{}]), SampleFilter(), SampleOrder("answer"), None, 5)
 
 
 def test_the_best_value_is_what_the_metric_says(tmp_path: Path) -> None:
     # Of an error rate less is better, and 0 is the best there is.
     one = table(tmp_path, [{"cer": 0.0}, {"cer": 0.5}, {"cer": 3.0}], metrics=("cer",))
-    found = page_of(one, SampleFilter(wrong=True), Sorted(), None, 9)
+    found = page_of(one, SampleFilter(wrong=True), SampleOrder(), None, 9)
     assert [row.place for row in found.items] == [1, 2]
 
 
 def test_latency_and_tokens_are_columns_too(tmp_path: Path) -> None:
     times = [{"e2e_ms": 10.0 * (6 - number), "completion_tokens": 1} for number in range(6)]
     one = table(tmp_path, times)
-    slow = page_of(one, SampleFilter(latency_over=0.035), Sorted("latency", "desc"), None, 9)
+    slow = page_of(one, SampleFilter(latency_over=0.035), SampleOrder("latency", "desc"), None, 9)
     assert [(row.place, row.latency) for row in slow.items] == [(0, 0.06), (1, 0.05), (2, 0.04)]
     assert {row.output_tokens for row in slow.items} == {1}
-    assert page_of(one, SampleFilter(latency_over=0.06), Sorted(), None, 9).total == 0
+    assert page_of(one, SampleFilter(latency_over=0.06), SampleOrder(), None, 9).total == 0
 
 
 # --- by their ids -----------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_a_run_task_that_runs_shows_answers_without_scores_and_samples_not_asked
 ) -> None:
     here = running(tmp_path, ["0", "no", None, "3", "four", "5", "6"], asked=5)
     one = sample_table_of(portal_over(tmp_path), here.id, "rt")
-    page = page_of(one, SampleFilter(), Sorted(), None, 50)
+    page = page_of(one, SampleFilter(), SampleOrder(), None, 50)
     assert page.live
     assert [row.sample for row in page.items] == [f"s{number}" for number in range(7)]
     outcomes = [row.outcome for row in page.items]
@@ -296,7 +296,7 @@ def test_a_run_task_that_runs_shows_answers_without_scores_and_samples_not_asked
         (SampleFilter(text="s6"), [6]),
         (SampleFilter(text="6"), [6]),
     ):
-        found = page_of(one, chosen, Sorted(), None, 50)
+        found = page_of(one, chosen, SampleOrder(), None, 50)
         assert [row.place for row in found.items] == places, chosen
     facets = {one.field: dict(one.counts) for one in facets_of(one, SampleFilter())}
     assert facets == {"outcome": {"ok": 4, "missing": 2, "failed": 1}}
@@ -306,11 +306,11 @@ def test_answers_that_come_in_are_there_at_the_next_look(tmp_path: Path) -> None
     here = running(tmp_path, ["0", "1", "2", "3", "4", "5"], asked=4)
     portal = portal_over(tmp_path)
     before = page_of(
-        sample_table_of(portal, here.id, "rt"), SampleFilter(outcome="ok"), Sorted(), None, 9
+        sample_table_of(portal, here.id, "rt"), SampleFilter(outcome="ok"), SampleOrder(), None, 9
     )
     write_attempt(here, 1, 1, [response("s4", "4")], "drained")
     after = page_of(
-        sample_table_of(portal, here.id, "rt"), SampleFilter(outcome="ok"), Sorted(), None, 9
+        sample_table_of(portal, here.id, "rt"), SampleFilter(outcome="ok"), SampleOrder(), None, 9
     )
     assert (before.total, after.total) == (4, 5)
     assert before.version != after.version
@@ -335,7 +335,9 @@ def test_times_are_the_same_before_the_scores_are_made_and_after(tmp_path: Path)
     portal = portal_over(tmp_path)
 
     def rows() -> list[tuple[float | None, int | None]]:
-        page = page_of(sample_table_of(portal, here.id, "rt"), SampleFilter(), Sorted(), None, 9)
+        page = page_of(
+            sample_table_of(portal, here.id, "rt"), SampleFilter(), SampleOrder(), None, 9
+        )
         return [(row.latency, row.output_tokens) for row in page.items]
 
     before = rows()
@@ -351,9 +353,9 @@ def test_without_its_dataset_a_run_task_that_runs_shows_what_was_answered(tmp_pa
     here = running(tmp_path, ["0", "1", "2", "3", "4", "5"], asked=5)
     (tmp_path / "data" / "a.jsonl").unlink()
     one = sample_table_of(portal_over(tmp_path), here.id, "rt")
-    page = page_of(one, SampleFilter(), Sorted(), None, 9)
+    page = page_of(one, SampleFilter(), SampleOrder(), None, 9)
     assert [row.sample for row in page.items] == ["s0", "s1", "s2", "s3", "s4", "#5"]
-    assert page_of(one, SampleFilter(outcome="ok"), Sorted(), None, 9).total == 5
+    assert page_of(one, SampleFilter(outcome="ok"), SampleOrder(), None, 9).total == 5
 
 
 def test_damaged_lines_and_two_attempts_are_read_as_everywhere(tmp_path: Path) -> None:
@@ -363,9 +365,9 @@ def test_damaged_lines_and_two_attempts_are_read_as_everywhere(tmp_path: Path) -
     path.write_bytes(data.replace(b'"text":"1"', b'"text":1') + b'{"sample_id":"s2","out')
     write_attempt(here, 0, 2, [response("s0", "later"), response("s1", "again")])
     one = sample_table_of(portal_over(tmp_path), here.id, "rt")
-    page = page_of(one, SampleFilter(), Sorted(), None, 9)
+    page = page_of(one, SampleFilter(), SampleOrder(), None, 9)
     assert [row.answer for row in page.items] == ["0", "again", None, None]
-    assert page_of(one, SampleFilter(outcome="ok"), Sorted(), None, 9).total == 2
+    assert page_of(one, SampleFilter(outcome="ok"), SampleOrder(), None, 9).total == 2
 
 
 # --- over HTTP ---------------------------------------------------------------------------------------------
@@ -461,12 +463,12 @@ def test_numbers_that_are_none_are_never_sent(tmp_path: Path) -> None:
     one = table(tmp_path, [{"anls": math.inf}, {"anls": 0.5}, {"anls": math.nan}])
     found = [
         dict(row.scores)["anls"]
-        for row in page_of(one, SampleFilter(), Sorted("anls"), None, 9).items
+        for row in page_of(one, SampleFilter(), SampleOrder("anls"), None, 9).items
     ]
     assert 0.5 in found
     assert (
         SamplePage.model_validate_json(
-            page_of(one, SampleFilter(), Sorted(), None, 9).model_dump_json()
+            page_of(one, SampleFilter(), SampleOrder(), None, 9).model_dump_json()
         ).total
         == 3
     )

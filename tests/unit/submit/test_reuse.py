@@ -54,7 +54,7 @@ from hpcbench.portal.results_cache import results_of
 from hpcbench.portal.run_task_page import describe
 from hpcbench.portal.sample_detail import details_of
 from hpcbench.portal.sample_table import sample_table_of
-from hpcbench.portal.samples import SampleFilter, Sorted
+from hpcbench.portal.samples import SampleFilter, SampleOrder
 from hpcbench.portal.worker_series import Workers
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.schema.records import Response
@@ -272,7 +272,7 @@ def test_the_portal_marks_taken_answers_and_names_who_asked(tmp_path: Path) -> N
 
     def page() -> Any:
         table = sample_table_of(portal, second.id, "rt")
-        return details_of(table, [0, 1, 2], SampleFilter(), Sorted())
+        return details_of(table, [0, 1, 2], SampleFilter(), SampleOrder())
 
     marks = [one.taken_from for one in page()]
     whence = AnswerSource(experiment=first.id, run_task="rt", sample="s0", here=True)
