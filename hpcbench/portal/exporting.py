@@ -27,7 +27,7 @@ from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.comparisons import Comparison
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, SampleCounts
 from hpcbench.portal.sample_table import SampleTable
-from hpcbench.portal.samples import Ordered, SampleFilter, SampleOrder
+from hpcbench.portal.samples import OrderedSamples, SampleFilter, SampleOrder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,7 +97,7 @@ def samples(table: SampleTable, chosen: SampleFilter, ordered: SampleOrder) -> T
     """
     import polars
 
-    found = Ordered(table, chosen, ordered)
+    found = OrderedSamples(table, chosen, ordered)
     notes = table.cache.flags.of(table.experiment.id, table.name)
     text, number = polars.String, polars.Float64
     metas = {META + name: text for name in table.metadata}

@@ -29,7 +29,7 @@ from hpcbench.portal.models.samples import (
 )
 from hpcbench.portal.sample_table import SampleTable
 from hpcbench.portal.sample_turns import works_in_turns
-from hpcbench.portal.samples import Ordered, SampleFilter, SampleOrder, row_of
+from hpcbench.portal.samples import OrderedSamples, SampleFilter, SampleOrder, row_of
 from hpcbench.reporting.worst_samples import compared_by_words, spread
 from hpcbench.schema.records import ANSWERED, Sample
 
@@ -64,7 +64,7 @@ def details_of(
     """All data of several samples: one by one each of them costs a read of three files. See `detail_of`."""
     for place in places:
         table.check(place)
-    order = Ordered(table, chosen, ordered)
+    order = OrderedSamples(table, chosen, ordered)
     rows = table.rows_at(places, _columns(table), whole=True)
     names = [row["sample"] for row in rows]
     recorded = table.recorded(dict(zip(places, names, strict=True)))
@@ -81,7 +81,7 @@ def _detail(
     row: Mapping[str, Any],
     recorded: Recorded | None,
     of_fields: Sequence[Mapping[str, Any]],
-    order: Ordered,
+    order: OrderedSamples,
 ) -> SampleDetail:
     rank, before, after = order.around(place)
     sample, gone = _asked(table, place, row["sample"])

@@ -109,7 +109,7 @@ def page_of(
         PortalFault: there is no such column or metric, or `after` comes from no page.
         NotYet: a part of it is being computed.
     """
-    found = Ordered(table, chosen, ordered)
+    found = OrderedSamples(table, chosen, ordered)
     try:
         begin = skip if after is None else found.behind(_read_cursor(after))
     except TypeError:  # a text among numbers
@@ -199,7 +199,7 @@ def _beginning(text: str | None) -> str | None:
 # --- order and choice -------------------------------------------------------------------------------------
 
 
-class Ordered:
+class OrderedSamples:
     """Places of the chosen samples, in order.
 
     Raises:
@@ -433,7 +433,7 @@ def facets_of(table: SampleTable, chosen: SampleFilter) -> tuple[Facet, ...]:
     metas = [META + name for name in table.metadata[:MOST_LEVELS]]
     mistakes = ["mistake", "invalid", *table.metrics[:1]] if table.has_mistakes else []
     names = ["outcome", "reason", *mistakes, *([metric] if metric else []), *metas]
-    places = Ordered(table, chosen, SampleOrder())
+    places = OrderedSamples(table, chosen, SampleOrder())
     frame = table.frame(names)
     if places.total < table.rows:
         frame = frame[places.places(0, places.total)]

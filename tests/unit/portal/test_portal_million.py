@@ -17,7 +17,7 @@ from hpcbench.portal.sample_table import (
     sample_cache_of,
     sample_table_of,
 )
-from hpcbench.portal.samples import Ordered, SampleFilter, SampleOrder, facets_of, page_of
+from hpcbench.portal.samples import OrderedSamples, SampleFilter, SampleOrder, facets_of, page_of
 from hpcbench.portal.slow_work import NotYet
 from tests.unit.portal.asking import portal_over, scored
 
@@ -77,7 +77,7 @@ def test_a_million_samples_are_paged_filtered_and_sorted(tmp_path: Path) -> None
     assert sum(counts["score"].values()) == len(wanted)
     assert counts["lang"] == {"en": len(wanted)}
     number = len(wanted) // 2
-    around = Ordered(table, wrong, SampleOrder()).around(int(wanted[number]))
+    around = OrderedSamples(table, wrong, SampleOrder()).around(int(wanted[number]))
     assert around == (number, int(wanted[number - 1]), int(wanted[number + 1]))
     assert sample_cache_of(portal).columns._taken <= COLUMNS_BYTES
 

@@ -17,7 +17,14 @@ from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.samples import SamplePage
 from hpcbench.portal.sample_table import SampleTable, sample_table_of
-from hpcbench.portal.samples import Ordered, SampleFilter, SampleOrder, facets_of, named, page_of
+from hpcbench.portal.samples import (
+    OrderedSamples,
+    SampleFilter,
+    SampleOrder,
+    facets_of,
+    named,
+    page_of,
+)
 from tests.campaign import examples
 from tests.unit.portal.asking import NoIndex, evaluated, portal_over, running, scored
 from tests.unit.portal.unguarded import unguarded
@@ -149,7 +156,7 @@ def test_pages_hold_what_a_plain_reading_of_all_rows_gives(
                 assert row.outcome == cells["outcome"]
                 assert dict(row.scores) == {"anls": cells["anls"], "cer": cells["cer"]}
                 assert row.flagged == (row.sample in FLAGGED)
-        order = Ordered(table, chosen, ordered)
+        order = OrderedSamples(table, chosen, ordered)
         for number, place in enumerate(wanted):
             before = wanted[number - 1] if number else None
             after = wanted[number + 1] if number + 1 < len(wanted) else None
