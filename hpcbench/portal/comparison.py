@@ -37,7 +37,7 @@ from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.portal.models import comparisons
 from hpcbench.portal.packed import packed
 from hpcbench.portal.results_cache import PageExperiment, results_of, seen
-from hpcbench.portal.slow_work import Progress, Slow
+from hpcbench.portal.slow_work import Progress, SlowWork
 from hpcbench.subprocesses import kill_session, why_it_ended
 
 MOST_RUNS = 8
@@ -151,7 +151,7 @@ class Comparisons:
     _figures: LruCache[Any] = field(default_factory=lambda: LruCache(200))
     flips: LruCache[bytes] = field(default_factory=lambda: LruCache(FLIPS_BYTES, len))
     """Pages of samples as they are sent; each has `ComparisonRequest.stamp`."""
-    slow: Slow = field(default_factory=Slow)
+    slow: SlowWork = field(default_factory=SlowWork)
 
     def whole(self, asked: ComparisonRequest) -> FullComparison:
         """The comparison.

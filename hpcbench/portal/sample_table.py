@@ -36,7 +36,7 @@ from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.portal.results_cache import PageExperiment, results_of
 from hpcbench.portal.sample_flags import Flags
-from hpcbench.portal.slow_work import Slow
+from hpcbench.portal.slow_work import SlowWork
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 from hpcbench.scorer.one import takes_measurement
@@ -92,7 +92,7 @@ class SampleCache:
     shapes: LruCache[tuple[int, tuple[str, ...]]] = field(default_factory=lambda: LruCache(2_000))
     kinds: LruCache[Mapping[str, Kind]] = field(default_factory=lambda: LruCache(300))
     asked: DatasetReader = field(default_factory=DatasetReader)
-    slow: Slow = field(default_factory=Slow)
+    slow: SlowWork = field(default_factory=SlowWork)
     flags: Flags = field(default_factory=Flags)
 
 

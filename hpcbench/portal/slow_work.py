@@ -1,7 +1,7 @@
 """Work that would block a request's thread for too long: done outside of requests, a little at a time.
 
-A request calls `Slow.of` for a slow value. If the value is ready, it gets the value; else `NotYet` ends the
-request's work, and `patiently` waits without a thread until the value is ready, and repeats the work.
+A request calls `SlowWork.of` for a slow value. If the value is ready, it gets the value; else `NotYet` ends
+the request's work, and `patiently` waits without a thread until the value is ready, and repeats the work.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class NotYet(Exception):  # noqa: N818 - no error: a request waits for it
         self.future, self.progress = future, progress
 
 
-class Slow:
+class SlowWork:
     """A worker for slow computations; the first of several requests for the same value starts it.
 
     Args:
