@@ -108,7 +108,7 @@ class Wanted:
 
 
 @dataclass
-class Written:
+class BundleSummary:
     """Summary of a written bundle."""
 
     files: int = 0
@@ -217,7 +217,7 @@ def _sink(out: Path) -> Iterator[Sink]:
 class Recorder:
     """Writes answers to a bundle."""
 
-    def __init__(self, portal: Portal, sink: Sink, written: Written) -> None:
+    def __init__(self, portal: Portal, sink: Sink, written: BundleSummary) -> None:
         self.portal = portal
         self._app, self._sink, self._written = application(portal), sink, written
         self._packs = Packs(self.put)
@@ -480,7 +480,7 @@ def write(
     wanted: Wanted = Wanted(),  # noqa: B008 - frozen
     tell: Callable[[str], None] = lambda line: None,
     client: Path = BUILT,
-) -> Written:
+) -> BundleSummary:
     """Write a bundle of an experiment. It contains everything on its pages, also paths and names of nodes.
 
     Args:
@@ -500,7 +500,7 @@ def write(
             "the web client is not built",
             remedy="run in the repository's folder portal/: npm ci && npm run build",
         )
-    home, written = experiment.path.parent.parent, Written()
+    home, written = experiment.path.parent.parent, BundleSummary()
     with tempfile.TemporaryDirectory(prefix="hpcbench-bundle-") as scratch, _sink(out) as sink:
         index = open_index(f"sqlite:///{scratch}/index.sqlite", home)
         try:
