@@ -22,7 +22,7 @@ from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import FOLDERS, Catalog
 from hpcbench.registry.fitting_metrics import JUDGE, metrics_of
 from hpcbench.registry.paths import with_absolute_paths
-from hpcbench.registry.resolve import Look, look_at_text
+from hpcbench.registry.resolve import DefinitionFindings, look_at_text
 from hpcbench.registry.starter import plan_text
 from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.definition import Definition
@@ -327,7 +327,9 @@ class Choices:
 
     # --- the plan -----------------------------------------------------------------------------------
 
-    def look(self, draft: Draft, path: Path = UNWRITTEN, *, locks: bool = False) -> Look:
+    def look(
+        self, draft: Draft, path: Path = UNWRITTEN, *, locks: bool = False
+    ) -> DefinitionFindings:
         """Check the plan of a draft, as `hpcbench validate` does."""
         return look_at_text(self.text(draft), path, self.catalog, locks=locks)
 
