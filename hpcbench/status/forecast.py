@@ -131,7 +131,9 @@ def _crews(facts: Facts) -> tuple[list[eta.Crew], bool, bool]:
     crews, waits, working = [], False, False
     for group in groups:
         todo = tuple(
-            eta.Left(name, models[name], *left[name]) for name in group.run_tasks if name in left
+            eta.RemainingShards(name, models[name], *left[name])
+            for name in group.run_tasks
+            if name in left
         )
         busy = [
             _busy(worker, held.get(worker.id), loads, facts.now)
