@@ -42,7 +42,7 @@ from hpcbench.status.findings import (
 )
 from hpcbench.status.own_jobs import Jobs
 from hpcbench.status.render import in_words
-from hpcbench.status.shards import Owned, judge
+from hpcbench.status.shards import OwnerFacts, judge
 
 
 class Observer:
@@ -146,7 +146,7 @@ class Observer:
 
     def _owners(
         self, states: Mapping[str, ShardState], workers: Iterable[WorkerRun], run_state: RunState
-    ) -> dict[str, Owned]:
+    ) -> dict[str, OwnerFacts]:
         """The known facts about the owner of each claimed shard, by the shard's id."""
         by_id = {worker.id: worker for worker in workers}
         last_runs = _last_runs(by_id.values())
@@ -168,7 +168,7 @@ class Observer:
                 last = max(last, monitor_heard(self.experiment, worker))
             cause = (worker.ending if worker else "") or self._why(_job(state))
             node = str(said.get("node") or said.get("host") or "") or None
-            found[key] = Owned(lives[key], last, cause, node)
+            found[key] = OwnerFacts(lives[key], last, cause, node)
         return found
 
     def _lives(self, worker: WorkerRun, jobs: Jobs) -> bool:
