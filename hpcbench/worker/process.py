@@ -51,7 +51,7 @@ from hpcbench.worker.engines_beside import EnginesBeside
 from hpcbench.worker.event_log import WorkerEvents
 from hpcbench.worker.interim import look_if_due
 from hpcbench.worker.job_watch import JobWatch
-from hpcbench.worker.near import Near
+from hpcbench.worker.node_copies import NodeCopies
 from hpcbench.worker.own_module import ModuleFailed, OwnModule
 from hpcbench.worker.pilot import Pilot
 from hpcbench.worker.purse import Purse
@@ -147,7 +147,7 @@ class Worker:
         self.suspected: dict[str, set[str]] = {}
         """Run task → samples in flight when an engine died, except samples that did not end it alone."""
         self.poisonous = 0
-        self.near = Near(experiment, self.events)
+        self.near = NodeCopies(experiment, self.events)
         self.pilots: dict[str, Pilot] = {}
         """Run task → its pilot."""
         self.best: dict[str, Adaptive] = {}
