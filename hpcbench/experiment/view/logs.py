@@ -99,6 +99,6 @@ def last_line(log: Path) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def growing(log: Path, now: float, count: int | None = None) -> Tail:
+def text_tail(log: Path, now: float, count: int | None = None) -> Tail:
     """A text log to follow from its last `count` lines on; None: from its first line."""
     return Tail(log, now, 0 if count is None else last_lines(log, count))
