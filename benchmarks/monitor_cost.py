@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from hpcbench.monitor.gauges import over_socket  # noqa: E402
+from hpcbench.monitor.engine_metrics import over_socket  # noqa: E402
 from hpcbench.monitor.sampler import Monitor  # noqa: E402
 
 GOAL = 0.01

@@ -38,9 +38,9 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # processes share the work
 
-from hpcbench.evaluation.aggregate import Scored  # noqa: E402
 from hpcbench.evaluation.plan_metrics import load_metrics  # noqa: E402
-from hpcbench.evaluation.scores import KEYS, VERSION, Place  # noqa: E402
+from hpcbench.evaluation.score_tables import Scored  # noqa: E402
+from hpcbench.evaluation.scores import KEYS, VERSION, ScoresFiles  # noqa: E402
 from hpcbench.evaluation.stage import evaluate  # noqa: E402
 from hpcbench.evaluation.summary import tabulate  # noqa: E402
 from hpcbench.experiment.archiving import fold, fold_workers  # noqa: E402
@@ -474,7 +474,7 @@ def _scores(
     picked.write_parquet(
         here.scores_file(one.name), metadata={KEYS: json.dumps(keys, sort_keys=True)}
     )
-    scored = Scored(one, metrics, Place(here.scores_dir, one.name))
+    scored = Scored(one, metrics, ScoresFiles(here.scores_dir, one.name))
     return tabulate(scored).to_json()
 
 

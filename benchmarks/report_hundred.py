@@ -43,11 +43,11 @@ from hpcbench.experiment.layout import Experiment
 here, what = Experiment(Path(sys.argv[1])), sys.argv[2]
 if what == "floor":
     import matplotlib.figure, matplotlib.backends.backend_svg, polars
-    from hpcbench.experiment.view.scores import Place, rows_of
+    from hpcbench.experiment.view.scores import ScoresFiles, rows_of
     for path in (here.metrics_file, here.performance_file, here.resolved_file, here.manifest_file):
         json.loads(path.read_text())
     for one in here.resolved.run_tasks:
-        rows_of(Place(here.scores_dir, one.name).scores, ["sample", "anls", "answer", "references"])
+        rows_of(ScoresFiles(here.scores_dir, one.name).scores, ["sample", "anls", "answer", "references"])
 else:
     from hpcbench.reporting.writing import report
     from hpcbench.schema.outputs import Report

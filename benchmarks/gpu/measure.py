@@ -37,7 +37,7 @@ from hpcbench.inference.client import Client  # noqa: E402
 from hpcbench.inference.client_health import Health  # noqa: E402
 from hpcbench.inference.load_driver import drive, warm_up  # noqa: E402
 from hpcbench.monitor.devices import gpus  # noqa: E402
-from hpcbench.monitor.gauges import over_socket  # noqa: E402
+from hpcbench.monitor.engine_metrics import over_socket  # noqa: E402
 from hpcbench.monitor.memory_figures import memory_figures  # noqa: E402
 from hpcbench.monitor.sampler import Monitor  # noqa: E402
 from hpcbench.schema.records import Message, Request, Response  # noqa: E402

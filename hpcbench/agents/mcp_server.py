@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import secret
-from hpcbench.agents.tool_host import Room, search_path
+from hpcbench.agents.tool_host import PreparedEnvironment, search_path
 from hpcbench.agents.tools import (
     ResultKind,
     ToolResult,
@@ -70,7 +70,7 @@ class McpTools:
         self,
         name: str,
         server: McpServer,
-        room: Room,
+        prepared: PreparedEnvironment,
         *,
         only: Sequence[str] = (),
         idempotent: bool | None = None,
@@ -83,7 +83,7 @@ class McpTools:
         Args:
             name: the server's name in messages.
             server: how it is started.
-            room: where it runs.
+            prepared: where it runs.
             only: the only tools that the model sees; empty: all.
             idempotent: whether a call may be repeated; None: as the server says of each tool.
             memory_gb: memory of each of its processes, GiB.
@@ -92,7 +92,7 @@ class McpTools:
             log: receives the lines of the server's standard error.
         """
         self.specs: Sequence[ToolSpec] = ()
-        self._name, self._server, self._room = name, server, room
+        self._name, self._server, self._prepared = name, server, prepared
         self._only, self._idempotent, self._memory = tuple(only), idempotent, memory_gb
         self._folder, self._say, self._log = folder, say, log
         self._running: _Running | None = None
@@ -166,9 +166,9 @@ class McpTools:
         try:
             env = {name: secret.reveal(value) for name, value in self._server.env.items()}
             argv = list(self._server.command)
-            command = self._room.command(argv, folder, env, network=self._server.network)
+            command = self._prepared.command(argv, folder, env, network=self._server.network)
             running = _Running(self._name, folder, self._log)
-            extra = self._room.environment.start_seconds if self._room.environment else 0.0
+            extra = self._prepared.environment.start_seconds if self._prepared.environment else 0.0
             await running.start(self._confined(command, folder), START_SECONDS + extra)
         except BaseException:
             if running is not None:
@@ -180,7 +180,7 @@ class McpTools:
     def _confined(self, command: Command, folder: Path) -> Command:
         """The command, started so that it is limited and ends with this process."""
         options = ["--parent", str(os.getpid()), "--memory", str(int(self._memory * 2**30))]
-        if not self._room.contained:
+        if not self._prepared.contained:
             options += ["--separate", "--scratch", str(folder)]
             options += ["--network"] if self._server.network else []
         start = [sys.executable, "-c", _START, os.pathsep.join(search_path())]

@@ -28,7 +28,7 @@ _MODULE = "hpcbench.agents.tool_process"
 _START = f"import sys; sys.path[:] = sys.argv[1:]; from {_MODULE} import main; main()"
 
 
-class Place(NamedTuple):
+class ToolEnvironment(NamedTuple):
     """Where tools run, or a server: an image, with packages beside its Python."""
 
     image: str | None = None
@@ -37,7 +37,7 @@ class Place(NamedTuple):
     """Requirements, as pip writes them."""
 
 
-class Room(NamedTuple):
+class PreparedEnvironment(NamedTuple):
     """A prepared place on this node."""
 
     environment: Environment | None
@@ -81,7 +81,7 @@ class ToolHost:
     def __init__(
         self,
         entries: Sequence[Mapping[str, Any]],
-        room: Room,
+        prepared: PreparedEnvironment,
         *,
         memory_gb: float,
         network: bool = False,
@@ -92,7 +92,7 @@ class ToolHost:
         """
         Args:
             entries: the tools: `name`, `plugin`, `options`, `idempotent` (None: as the plugin says).
-            room: where they run.
+            prepared: where they run.
             memory_gb: memory of a call, GiB.
             network: whether they may use the network.
             at_once: calls at the same time; 0: as many as there are processors.
@@ -100,7 +100,7 @@ class ToolHost:
             say: receives, once, what is not isolated here, and why a process is started again.
         """
         self.specs: Sequence[ToolSpec] = ()
-        self._entries, self._room = tuple(entries), room
+        self._entries, self._prepared = tuple(entries), prepared
         self._memory, self._network, self._folder, self._say = memory_gb, network, folder, say
         self._places = asyncio.Semaphore(at_once or len(os.sched_getaffinity(0)))
         self._running: _Running | None = None
@@ -160,19 +160,19 @@ class ToolHost:
         folder = Path(tempfile.mkdtemp(prefix="tools-", dir=self._folder))
         try:
             argv = ["python", "-m", _MODULE]
-            if not self._room.contained and self._room.environment is None:
+            if not self._prepared.contained and self._prepared.environment is None:
                 argv = [sys.executable, "-c", _START, *search_path()]
-            command = self._room.command(argv, folder, {}, network=self._network)
+            command = self._prepared.command(argv, folder, {}, network=self._network)
             job = {
                 "tools": list(self._entries), "folder": str(folder), "memory_gb": self._memory,
-                "network": self._network, "contained": self._room.contained,
-                "parent": None if self._room.contained else os.getpid(),
+                "network": self._network, "contained": self._prepared.contained,
+                "parent": None if self._prepared.contained else os.getpid(),
             }  # fmt: skip
             running = _Running(folder, await _launched(command, folder))
         except BaseException:
             remove_tree(folder)
             raise
-        extra = self._room.environment.start_seconds if self._room.environment else 0.0
+        extra = self._prepared.environment.start_seconds if self._prepared.environment else 0.0
         for note in await running.begin(job, START_SECONDS + extra):
             if note not in self._said:
                 self._said.add(note)

@@ -11,7 +11,7 @@ from typing import Any
 
 from hpcbench import plugins
 from hpcbench.agents.mcp_server import McpTools
-from hpcbench.agents.tool_host import Place, Room, ToolHost
+from hpcbench.agents.tool_host import PreparedEnvironment, ToolEnvironment, ToolHost
 from hpcbench.agents.tool_process import described
 from hpcbench.agents.tools import ToolResult, ToolSpec, unknown_tool
 from hpcbench.environments.orphans import held_folder, scratch
@@ -49,10 +49,10 @@ def entries_of(agent: Agent, beside: Collection[str] = ()) -> tuple[ToolEntry, .
     return tuple(found.values())
 
 
-def places_of(agent: Agent, beside: Collection[str] = ()) -> tuple[Place, ...]:
+def places_of(agent: Agent, beside: Collection[str] = ()) -> tuple[ToolEnvironment, ...]:
     """The images and packages that must be prepared for an agent's tools, each once."""
     places = dict.fromkeys(_place(entry) for entry in entries_of(agent, beside))
-    places.pop(Place(), None)
+    places.pop(ToolEnvironment(), None)
     return tuple(places)
 
 
@@ -68,7 +68,7 @@ def plugin_specs(agent: Agent, beside: Collection[str] = ()) -> tuple[ToolSpec, 
 
 def specs_of(
     agent: Agent,
-    rooms: Mapping[Place, Room] | None = None,
+    prepared: Mapping[ToolEnvironment, PreparedEnvironment] | None = None,
     container: ContainerSite | None = None,
     beside: Collection[str] = (),
 ) -> dict[str, tuple[ToolSpec, ...]]:
@@ -79,7 +79,7 @@ def specs_of(
 
     Args:
         agent: the agent.
-        rooms: the prepared places of `places_of`.
+        prepared: the prepared places of `places_of`.
         container: settings of containers on this site.
         beside: names of tools that the loop runs itself; they are left out.
 
@@ -93,7 +93,7 @@ def specs_of(
         return {spec.name: (spec,) for spec in found}
 
     async def listed() -> dict[str, tuple[ToolSpec, ...]]:
-        box = await toolbox_of(agent, rooms, container, beside=beside, only_listed=True)
+        box = await toolbox_of(agent, prepared, container, beside=beside, only_listed=True)
         await box.close()
         known = {spec.name: spec for spec in box.specs}
         return {one.name: tuple(known[name] for name in box.names(one.name)) for one in entries}
@@ -103,7 +103,7 @@ def specs_of(
 
 async def toolbox_of(
     agent: Agent,
-    rooms: Mapping[Place, Room] | None = None,
+    prepared: Mapping[ToolEnvironment, PreparedEnvironment] | None = None,
     container: ContainerSite | None = None,
     *,
     locked: Mapping[str, str] | None = None,
@@ -117,7 +117,7 @@ async def toolbox_of(
 
     Args:
         agent: the agent.
-        rooms: the prepared places of `places_of`.
+        prepared: the prepared places of `places_of`.
         container: settings of containers on this site, for what runs in hpcbench's own Python.
         locked: name → `ToolSpec.sha256` of the manifest: each tool must still be so. None: not compared.
         beside: names of tools that the loop runs itself; they are left out, and their names are taken.
@@ -131,25 +131,25 @@ async def toolbox_of(
         EnvironmentFault: something cannot be started, has a name twice, or is not as locked.
     """
     entries = entries_of(agent, beside)
-    own = Room(None, container or ContainerSite())
+    own = PreparedEnvironment(None, container or ContainerSite())
     memory = agent.limits.tool_memory_gb
     async with AsyncExitStack() as opened:
         folder = opened.enter_context(held_folder(scratch(near)))
         boxes = dict[str, ToolHost | McpTools | _Listed]()
         for entries_here in _together(entries):
             first = entries_here[0]
-            room = _room(first, rooms or {}, own)
+            environment = _prepared(first, prepared or {}, own)
             box: ToolHost | McpTools | _Listed
             if first.mcp is not None:
                 box = McpTools(
-                    first.name, first.mcp, room, only=first.only, idempotent=first.idempotent,
+                    first.name, first.mcp, environment, only=first.only, idempotent=first.idempotent,
                     memory_gb=memory, folder=folder, say=say,
                 )  # fmt: skip
             elif only_listed:
                 box = _Listed(entries_here)
             else:
                 box = ToolHost(
-                    [_job(one) for one in entries_here], room, memory_gb=memory,
+                    [_job(one) for one in entries_here], environment, memory_gb=memory,
                     network=first.network, at_once=at_once, folder=folder, say=say,
                 )  # fmt: skip
             opened.push_async_callback(box.close)
@@ -160,7 +160,7 @@ async def toolbox_of(
                 raise failed
         for entry in entries:  # another pydantic in an image may write another schema
             host = boxes[entry.name]
-            if entry.mcp is None and _place(entry) != Place():
+            if entry.mcp is None and _place(entry) != ToolEnvironment():
                 host.specs = [_spec(entry) if one.name == entry.name else one for one in host.specs]
         tools = Tools(entries, boxes, beside)
         if locked is not None:
@@ -283,21 +283,29 @@ def _together(entries: Sequence[ToolEntry]) -> Iterator[list[ToolEntry]]:
     yield from groups.values()
 
 
-def _place(entry: ToolEntry) -> Place:
-    return Place(entry.image) if entry.mcp is None else Place(entry.mcp.image, entry.mcp.packages)
+def _place(entry: ToolEntry) -> ToolEnvironment:
+    return (
+        ToolEnvironment(entry.image)
+        if entry.mcp is None
+        else ToolEnvironment(entry.mcp.image, entry.mcp.packages)
+    )
 
 
-def _room(entry: ToolEntry, rooms: Mapping[Place, Room], own: Room) -> Room:
+def _prepared(
+    entry: ToolEntry,
+    prepared: Mapping[ToolEnvironment, PreparedEnvironment],
+    own: PreparedEnvironment,
+) -> PreparedEnvironment:
     place = _place(entry)
-    if place == Place():
+    if place == ToolEnvironment():
         return own
-    if place not in rooms:
+    if place not in prepared:
         what = f"image {place.image}" if place.image else f"packages {', '.join(place.packages)}"
         raise EnvironmentFault(
             f"tool '{entry.name}' needs {what}, which was not prepared",
             remedy="submit the plan again",
         )
-    return rooms[place]
+    return prepared[place]
 
 
 def _job(entry: ToolEntry) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from hpcbench.registry.ab import expanded, side_by_side
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.settings import typed
 from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask, WorkPlan
-from hpcbench.submit.packages import NO_PACKAGES, Packages, load
+from hpcbench.submit.plan_packages import NO_PACKAGES, Packages, load_with_packages
 from hpcbench.submit.preview import preview_of, read_only
 from hpcbench.submit.rounds import submit_first
 
@@ -52,7 +52,7 @@ def ab(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             print("\n".join(_turns(preview.resolved, preview.work)) + "\n")
         return dry_run.show(preview, arguments.json)
-    resolved, packages = _both(arguments, partial(load, say=say))
+    resolved, packages = _both(arguments, partial(load_with_packages, say=say))
     experiment = prepared_once(resolved, Path(arguments.what), packages)
     submit_first(experiment)
     for line in _turns(resolved, experiment.work):
@@ -93,7 +93,7 @@ def _is_plan(arguments: argparse.Namespace) -> bool:
 def _only_read(
     plan: Path, registry: Sequence[Path], settings: Sequence[str]
 ) -> tuple[ResolvedPlan, Packages]:
-    """Same as `load`, for a dry run: it builds no package."""
+    """Same as `load_with_packages`, for a dry run: it builds no package."""
     return read_only(plan, registry, settings)[0], NO_PACKAGES
 
 

@@ -31,8 +31,8 @@ from hpcbench.remote.pipe_transfer import fetch, send
 from hpcbench.remote.plan_bundle import Bundle, bundle
 from hpcbench.schema.names import id_of
 from hpcbench.schema.site import Site
-from hpcbench.ssh.command import Dropped, NoCommand, Running
 from hpcbench.ssh.login import Host
+from hpcbench.ssh.remote_command import Dropped, NoCommand, Running
 
 ResultT = TypeVar("ResultT")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import EnvironmentFault, RunFailed, UserError
-from hpcbench.oauth import interactive, token_file
+from hpcbench.oauth import token_check, token_file
 from hpcbench.oauth.keeper import TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions
 from hpcbench.registry.resolve import load_model
@@ -63,7 +63,7 @@ def login(arguments: argparse.Namespace) -> int:
     if options.grant_type == "refresh_token" and options.refresh_token is None:
         refresh = _read_refresh_token(options)
     try:
-        granted = interactive.get(options, say, allow_http=allow_http, renew=True, refresh=refresh)
+        granted = token_check.get(options, say, allow_http=allow_http, renew=True, refresh=refresh)
     except TokenRefused as error:
         raise UserError(str(error), remedy="correct `auth` in the model's engine_options") from None
     except TokenFailed as error:
@@ -88,7 +88,7 @@ def forget(arguments: argparse.Namespace) -> int:
 
 def _credential(arguments: argparse.Namespace) -> tuple[AuthOptions, bool]:
     model = load_model(arguments.model, arguments.registry)
-    options = interactive.credential(model.engine, model.engine_options)
+    options = token_check.credential(model.engine, model.engine_options)
     if options is None:
         raise UserError(
             f"model '{model.name}' asks no token server",

@@ -276,7 +276,7 @@ def _model(name: str, registries: Sequence[Path]) -> Model:
 
 def _visible(registries: Sequence[Path], kind: str, name: str) -> Catalog:
     """The catalog; plugins of packages that the definition needs here are importable."""
-    from hpcbench.submit.packages import use
+    from hpcbench.submit.plan_packages import use
 
     catalog = Catalog(registries)
     use(catalog, say, [(kind, name)])

@@ -17,7 +17,7 @@ from hpcbench.cli.first_model import choose_model
 from hpcbench.cli.output import say, transfer_bar
 from hpcbench.cli.questions import ask, ask_several, at_terminal
 from hpcbench.data.archives import inner, is_archive, stem_of, unpack
-from hpcbench.data.columns import Roles, Wish, column_named
+from hpcbench.data.column_roles import RoleChoices, Roles, column_named
 from hpcbench.data.datasets import bad_rows, open_dataset, unreadable
 from hpcbench.data.detect import (
     TABLES,
@@ -63,7 +63,7 @@ COUNTED = 50
 
 
 @dataclass
-class _Place:
+class _Location:
     """Location of a dataset."""
 
     source: str
@@ -174,7 +174,7 @@ def _refuse_existing(definition: Path, plan: Path) -> None:
             raise UserError(f"this {what} exists already", file=path, remedy=remedy)
 
 
-def _place(arguments: argparse.Namespace, name: str, stack: contextlib.ExitStack) -> _Place:
+def _place(arguments: argparse.Namespace, name: str, stack: contextlib.ExitStack) -> _Location:
     source, given = arguments.source, arguments.annotations
     if "://" in source:
         made = Dataset.model_validate({"name": name, "source": source})
@@ -185,7 +185,7 @@ def _place(arguments: argparse.Namespace, name: str, stack: contextlib.ExitStack
         if len(files) == 1 and is_archive(files[0]):
             place = _unpacked(arguments, files[0], arguments.out / "data" / _path(name), stack)
         else:
-            place = _Place(source, folder)
+            place = _Location(source, folder)
     else:
         place = _local(arguments, Path(source).expanduser(), name, stack)
     return place if given is None else _with_annotations(arguments, place, name, stack)
@@ -193,7 +193,7 @@ def _place(arguments: argparse.Namespace, name: str, stack: contextlib.ExitStack
 
 def _local(
     arguments: argparse.Namespace, path: Path, name: str, stack: contextlib.ExitStack
-) -> _Place:
+) -> _Location:
     if not path.exists():
         raise UserError("no such file or folder", file=path, remedy="check the path")
     path = path.resolve()
@@ -202,9 +202,9 @@ def _local(
             raise UserError(
                 "is the root of the file system", file=path, remedy="name a folder of pages"
             )
-        return _Place(str(path), path)
+        return _Location(str(path), path)
     if path.suffix.lower() in TABLES:
-        return _Place(str(path.parent), path.parent, path.name)
+        return _Location(str(path.parent), path.parent, path.name)
     if is_archive(path):
         return _unpacked(arguments, path, path.parent / stem_of(path), stack)
     what = "is not a folder, table or archive"
@@ -213,27 +213,27 @@ def _local(
 
 def _unpacked(
     arguments: argparse.Namespace, archive: Path, target: Path, stack: contextlib.ExitStack
-) -> _Place:
+) -> _Location:
     """An archive's files in a separate folder; a dry run uses a temporary one."""
     if arguments.dry_run and not target.exists():
         inside = Path(stack.enter_context(tempfile.TemporaryDirectory())) / target.name
         unpack(archive, inside)
         folder = inner(inside)
-        return _Place(str(target / folder.relative_to(inside)), folder)
+        return _Location(str(target / folder.relative_to(inside)), folder)
     done = unpack(archive, target)
     say(f"{archive.name}: {'unpacked into' if done else 'already unpacked in'} {target}")
     folder = inner(target).resolve()
-    return _Place(str(folder), folder)
+    return _Location(str(folder), folder)
 
 
 def _with_annotations(
-    arguments: argparse.Namespace, place: _Place, name: str, stack: contextlib.ExitStack
-) -> _Place:
+    arguments: argparse.Namespace, place: _Location, name: str, stack: contextlib.ExitStack
+) -> _Location:
     """The place with the table of `--annotations`: a path in the folder, or a file elsewhere."""
     given = Path(arguments.annotations).expanduser()
     inside = place.folder / given
     if inside.is_file() and inside.resolve().is_relative_to(place.folder.resolve()):
-        return _Place(place.source, place.folder, inside.relative_to(place.folder).as_posix())
+        return _Location(place.source, place.folder, inside.relative_to(place.folder).as_posix())
     if not given.exists():
         what = f"no such file here or in {place.source}"
         raise UserError(what, file=given, remedy="check the path")
@@ -241,7 +241,7 @@ def _with_annotations(
     if not given.is_file():
         raise UserError("is not a file", file=given, remedy="name a table, such as answers.csv")
     if given.is_relative_to(place.folder):
-        return _Place(place.source, place.folder, given.relative_to(place.folder).as_posix())
+        return _Location(place.source, place.folder, given.relative_to(place.folder).as_posix())
     if "://" in place.source:
         remedy = f"copy it to {place.source}, beside the pages"
         raise UserError(f"is not in {place.source}", file=given, remedy=remedy)
@@ -251,7 +251,7 @@ def _with_annotations(
     target = (arguments.out / "data" / _path(name)).resolve()
     if not arguments.dry_run and target.exists():
         raise UserError("this folder exists already", file=target, remedy="choose another --name")
-    return _Place(str(target), folder, given.name, links)
+    return _Location(str(target), folder, given.name, links)
 
 
 def _make_links(folder: Path, links: dict[str, Path]) -> None:
@@ -264,7 +264,7 @@ def _make_links(folder: Path, links: dict[str, Path]) -> None:
 
 
 def _detected(
-    arguments: argparse.Namespace, place: _Place
+    arguments: argparse.Namespace, place: _Location
 ) -> tuple[Detected, tuple[Table, Roles] | None]:
     """The layout, or the table with the roles of its columns; and the columns to show."""
     if arguments.task is not None:
@@ -276,7 +276,9 @@ def _detected(
     table = find_table(place.folder, place.annotations)
     if table is not None and arguments.question is not None:
         _check_question(arguments.question, table)
-    wish = Wish(_listed(answers, table) if answers else None, arguments.question, arguments.task)
+    wish = RoleChoices(
+        _listed(answers, table) if answers else None, arguments.question, arguments.task
+    )
     roles = table.propose(wish) if table is not None else None
     if table is None or roles is None or not (roles.answers or at_terminal()):
         if not asked or table is None:
@@ -291,7 +293,7 @@ def _detected(
     return table.detected(roles), (table, roles)
 
 
-def _no_table(place: _Place, table: Table | None, roles: Roles | None) -> UserError:
+def _no_table(place: _Location, table: Table | None, roles: Roles | None) -> UserError:
     if table is None:
         try:
             beside_or_above(place.folder)
@@ -370,14 +372,14 @@ def _show(table: Table, roles: Roles) -> None:
     out.print(drawn)
 
 
-def _ask(arguments: argparse.Namespace, table: Table, roles: Roles, wish: Wish) -> Roles:
+def _ask(arguments: argparse.Namespace, table: Table, roles: Roles, wish: RoleChoices) -> Roles:
     """Roles by a user's answers; the proposal is the default of each question."""
     choices = [Choice(one.name, one.example[:40]) for one in table.columns if one.kind != "nothing"]
     answers = wish.answers
     if answers is None:
         picked = ask_several("Columns of the right answer", choices, roles.answers)
         answers = picked if picked != roles.answers else None
-    roles = _proposed(table, roles, Wish(answers, wish.question, wish.task))
+    roles = _proposed(table, roles, RoleChoices(answers, wish.question, wish.task))
     task = wish.task
     if task is None and roles.answers:
         task = ask("Task", [Choice(*one) for one in TASKS.items()], roles.task)
@@ -388,13 +390,13 @@ def _ask(arguments: argparse.Namespace, table: Table, roles: Roles, wish: Wish) 
             ask("Question: a column, or one text for all samples", choices, default, free=True)
             or None
         )
-    roles = _proposed(table, roles, Wish(answers, question, task))
+    roles = _proposed(table, roles, RoleChoices(answers, question, task))
     groups = [Choice(name) for name in roles.metadata]
     picked = ask_several("Columns that reports group by", groups, roles.groups) if groups else []
-    return _proposed(table, roles, Wish(answers, question, task, picked))
+    return _proposed(table, roles, RoleChoices(answers, question, task, picked))
 
 
-def _proposed(table: Table, roles: Roles, wish: Wish) -> Roles:
+def _proposed(table: Table, roles: Roles, wish: RoleChoices) -> Roles:
     return table.propose(wish) or roles
 
 
@@ -415,7 +417,7 @@ DEFAULT_COVERAGE: float = ExperimentPlan.model_fields["min_coverage"].default
 """Smallest coverage of a plan that does not say it."""
 
 
-def _draft(arguments: argparse.Namespace, name: str, place: _Place, found: Detected) -> _Draft:
+def _draft(arguments: argparse.Namespace, name: str, place: _Location, found: Detected) -> _Draft:
     """Dataset and plan, checked as `submit` would, before any file is written.
 
     Raises:

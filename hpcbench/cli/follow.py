@@ -18,9 +18,9 @@ from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError, nearest
 from hpcbench.experiment.event_log import Kind, Sort
 from hpcbench.experiment.events import PATIENCE_SECONDS, Event, EventTail, has_ended
 from hpcbench.experiment.layout import Experiment, find, home
-from hpcbench.experiment.view.logs import growing, lines_of, text_logs
+from hpcbench.experiment.view.logs import lines_of, text_logs, text_tail
 from hpcbench.experiment.view.workers import run_task_of, worker_runs
-from hpcbench.files.tail import Growing
+from hpcbench.files.tail import Tail
 from hpcbench.registry.catalog import user_site
 from hpcbench.sanitize import sanitize
 from hpcbench.schema.names import names_in
@@ -389,12 +389,14 @@ def _follow_logs(choice: _Choice, pattern: re.Pattern[str] | None, lines: int | 
     # Of logs that exist now only the end is shown; later logs are shown from their first line.
     count = LINES_FIRST if lines is None else lines
     now = list_at = quiet_since = time.monotonic()
-    known = {path: growing(path, now, count) for path in choice.files()}
+    known = {path: text_tail(path, now, count) for path in choice.files()}
     last, fault = has_ended(choice.experiment), ""
     while True:
         if last or now >= list_at:
             try:
-                known |= {path: growing(path, now) for path in choice.files() if path not in known}
+                known |= {
+                    path: text_tail(path, now) for path in choice.files() if path not in known
+                }
                 last, fault = last or has_ended(choice.experiment), ""
             except OSError as error:
                 if not fault:
@@ -420,7 +422,7 @@ def _follow_logs(choice: _Choice, pattern: re.Pattern[str] | None, lines: int | 
         now = time.monotonic()
 
 
-def _new_lines(log: Growing) -> list[str]:
+def _new_lines(log: Tail) -> list[str]:
     """New complete lines."""
     found: list[str] = []
     try:

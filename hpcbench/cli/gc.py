@@ -18,8 +18,8 @@ from hpcbench.number_format import many
 from hpcbench.registry.catalog import user_site
 from hpcbench.remote import unused_copies
 from hpcbench.site import gc as clearing
-from hpcbench.site.caches import CacheRoom, caches
-from hpcbench.site.gc import Finding, Room
+from hpcbench.site.caches import CacheUsage, caches
+from hpcbench.site.gc import DiskUsage, Finding
 from hpcbench.submit import snapshot
 
 UNUSED_DAYS = 1.0
@@ -79,7 +79,7 @@ class _Plan:
 
     found: Sequence[Finding]
     to_delete: Sequence[Finding]
-    lying: Sequence[tuple[Path, Room]]
+    lying: Sequence[tuple[Path, DiskUsage]]
     """Paths that belong to no experiment, with their sizes."""
 
     @property
@@ -155,7 +155,7 @@ def _row(
 
 def _lying(
     root: Path, found: Sequence[Finding], to_delete: Sequence[Finding]
-) -> list[tuple[Path, Room]]:
+) -> list[tuple[Path, DiskUsage]]:
     """Paths that belong to no experiment, with their sizes; all experiments must be in `found`."""
     stay = [one.experiment for one in found if one not in to_delete]
     lying = clearing.clear_home(root, {one.experiment.id for one in found if one.busy})
@@ -164,7 +164,9 @@ def _lying(
     return [(path, clearing.size(path)) for path in lying]
 
 
-def _without_others(lying: Sequence[tuple[Path, Room]], dry: bool, failed: list[str]) -> list[str]:
+def _without_others(
+    lying: Sequence[tuple[Path, DiskUsage]], dry: bool, failed: list[str]
+) -> list[str]:
     """Remove paths that belong to no experiment."""
     gone = []
     for path, _ in lying:
@@ -199,7 +201,7 @@ def _print(rows: Sequence[dict[str, Any]], plan: _Plan, *, dry: bool = False) ->
         print(f"{verb} {path} ({many(size.files, 'file')}, {size_text(size.bytes)})")
 
 
-def _print_caches(kept: Sequence[CacheRoom]) -> None:
+def _print_caches(kept: Sequence[CacheUsage]) -> None:
     if not kept:
         return
     print("\ncaches, which gc leaves as they are:")

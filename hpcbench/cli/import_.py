@@ -139,7 +139,7 @@ def _answers(arguments: argparse.Namespace, catalog: Catalog) -> AnsweredRow:
 def _results(arguments: argparse.Namespace) -> int:
     """Import a kit's results as an experiment."""
     from hpcbench.experiment.layout import home
-    from hpcbench.interchange.imports import How, make
+    from hpcbench.interchange.imports import ImportOptions, make
     from hpcbench.interchange.kit_results import Keys
     from hpcbench.interchange.read_kits import read_run
     from hpcbench.registry.catalog import Catalog, user_site
@@ -160,7 +160,7 @@ def _results(arguments: argparse.Namespace) -> int:
     if not metrics and not any(task.metrics for task in run.tasks):
         metrics = ml_task.default_metrics or ml_task.metrics
         say(f"{run.kit} stored no scores of samples; hpcbench scores them by {', '.join(metrics)}")
-    how = How(
+    how = ImportOptions(
         ml_task=ml_task,
         metrics=tuple(metric_of(catalog, name) for name in metrics),
         name=arguments.name,

@@ -16,13 +16,13 @@ from hpcbench.number_format import many, share, value_with_interval
 from hpcbench.registry.catalog import user_site
 
 if TYPE_CHECKING:
-    from hpcbench.judging.summary import Vote
+    from hpcbench.judging.verdict_summary import Vote
 
 
 def check(arguments: argparse.Namespace) -> int:
     """`hpcbench judge check EXPERIMENT [--labels FILE]`."""
     from hpcbench.judging.labels import keep_labels, read_labels
-    from hpcbench.judging.summary import as_labels, summarise
+    from hpcbench.judging.verdict_summary import as_labels, summarise
 
     if arguments.keep and arguments.labels is None:
         raise UserError("--keep needs labels", remedy="--labels FILE --keep")
@@ -56,7 +56,7 @@ def check(arguments: argparse.Namespace) -> int:
 def sheet(arguments: argparse.Namespace) -> int:
     """`hpcbench judge sheet EXPERIMENT --to FILE`."""
     from hpcbench.data.datasets import open_dataset, samples, total
-    from hpcbench.judging.summary import answers_of
+    from hpcbench.judging.verdict_summary import answers_of
 
     if arguments.to.exists():
         what = f"{arguments.to} exists, and may hold labels"
@@ -113,7 +113,7 @@ def _judges(experiment: Experiment) -> dict[str, Sequence[Vote]]:
     """
     from hpcbench.evaluation.plan_metrics import load_metrics
     from hpcbench.evaluation.stage import votes_by_judge
-    from hpcbench.experiment.view.scores import Place
+    from hpcbench.experiment.view.scores import ScoresFiles
 
     judges = [one for one in experiment.resolved.run_tasks if one.task.judge is not None]
     if not judges:
@@ -122,7 +122,7 @@ def _judges(experiment: Experiment) -> dict[str, Sequence[Vote]]:
             what, remedy="add a run task with `judge: {of: RUN_TASK}`, see docs/judging.md"
         )
     scored = [
-        (one, load_metrics(one), Place(experiment.scores_dir, one.name))
+        (one, load_metrics(one), ScoresFiles(experiment.scores_dir, one.name))
         for one in judges
         if experiment.scores_file(one.name).exists()
     ]

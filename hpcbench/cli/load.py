@@ -13,7 +13,7 @@ from hpcbench.errors import UserError
 from hpcbench.registry.settings import typed
 from hpcbench.submit.local_data import localise, open_cache
 from hpcbench.submit.measure import measure
-from hpcbench.submit.packages import load as load_plan
+from hpcbench.submit.plan_packages import load_with_packages
 from hpcbench.submit.preview import preview_of, read_only
 
 STEPS = (1, 2, 4, 8, 16, 32, 64)
@@ -69,7 +69,7 @@ def _default(arguments: argparse.Namespace, settings: list[str], given: bool) ->
     if arguments.dry_run:
         resolved, _ = read_only(arguments.plan, arguments.registry, settings)
     else:
-        resolved, _ = load_plan(arguments.plan, arguments.registry, settings, say=say)
+        resolved, _ = load_with_packages(arguments.plan, arguments.registry, settings, say=say)
     own = resolved.plan.load is not None or not given
     if own and any(run_task.sweep for run_task in resolved.run_tasks):
         return []

@@ -177,7 +177,7 @@ def _found(arguments: argparse.Namespace) -> tuple[str, Mapping[str, Any]]:
     from hpcbench.cli.output import say
     from hpcbench.registry.catalog import Catalog
     from hpcbench.schema.metric import Metric
-    from hpcbench.submit.packages import use
+    from hpcbench.submit.plan_packages import use
 
     name: str = arguments.name
     if name in plugins.available("metrics"):
@@ -271,13 +271,13 @@ _ROWS = "each row needs `prediction`, and `references` or `reference`"
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Numbered rows of a JSONL, CSV or Parquet file; an unreadable row is an error."""
-    from hpcbench.data.annotations import How, open_rows
+    from hpcbench.data.annotations import ReadOptions, open_rows
     from hpcbench.data.tree import Tree
 
     with open_file(path) as file:
         head = file.readline(1 << 16)
     delimiter = ";" if path.suffix.lower() == ".csv" and b";" in head else None
-    rows = open_rows(Tree(path.parent), [path], How(delimiter=delimiter))
+    rows = open_rows(Tree(path.parent), [path], ReadOptions(delimiter=delimiter))
     for index, row in enumerate(rows.light(None)):
         if isinstance(row, Problem):
             raise UserError(row)

@@ -22,7 +22,7 @@ from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Sample
 from hpcbench.schema.site import Site
 from hpcbench.submit.local_data import in_language, open_cache
-from hpcbench.submit.packages import load_visible
+from hpcbench.submit.plan_packages import load_visible
 
 ANY_MODEL = "tiny-vlm"
 """Model of the temporary plan if its choice does not matter; shipped with hpcbench."""

@@ -27,7 +27,7 @@ def validate(arguments: argparse.Namespace) -> int:
     """`hpcbench validate [PLAN]`."""
     from hpcbench.number_format import many
     from hpcbench.registry.resolve import Needed, check_registries, load_plan
-    from hpcbench.submit.packages import load, make_visible
+    from hpcbench.submit.plan_packages import load_with_packages, make_visible
 
     if arguments.plan is None:
         count, needed = check_registries(arguments.registry)
@@ -39,7 +39,7 @@ def validate(arguments: argparse.Namespace) -> int:
         line = f"{count} definitions are valid"
     else:
         given = (arguments.plan, arguments.registry, arguments.settings)
-        plan = load(*given, say=say)[0] if arguments.packages else load_plan(*given)
+        plan = load_with_packages(*given, say=say)[0] if arguments.packages else load_plan(*given)
         if arguments.tokens:
             from hpcbench.submit.oauth_tokens import require
 

@@ -12,7 +12,7 @@ from hpcbench.errors import UserError
 from hpcbench.registry.resolve import load_gate
 from hpcbench.regress import Ask, Regression, Standing
 from hpcbench.regress import regress as go_as_far_as_can_be
-from hpcbench.submit.packages import load
+from hpcbench.submit.plan_packages import load_with_packages
 from hpcbench.submit.rounds import submit_first
 
 PAUSE = 1.0
@@ -21,7 +21,9 @@ PAUSE = 1.0
 
 def regress(arguments: argparse.Namespace) -> int:
     """`hpcbench regress PLAN --baseline NAME`."""
-    resolved, packages = load(arguments.plan, arguments.registry, arguments.settings, say=say)
+    resolved, packages = load_with_packages(
+        arguments.plan, arguments.registry, arguments.settings, say=say
+    )
     baseline = arguments.baseline or resolved.plan.baseline
     if baseline is None:
         raise UserError("the plan names no baseline", remedy="--baseline NAME")

@@ -182,7 +182,7 @@ def _definitions(experiment: Experiment, arguments: argparse.Namespace) -> Itera
 
 def _use_packages(catalog: Catalog, names: Sequence[str]) -> None:
     """Build the packages of reports that the experiment's plan does not have."""
-    from hpcbench.submit.packages import use
+    from hpcbench.submit.plan_packages import use
 
     defined = {name for name in names if catalog.files("reports", name)}
     use(

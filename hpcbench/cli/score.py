@@ -28,8 +28,8 @@ from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hpcbench.evaluation.aggregate import Row, Scored
     from hpcbench.evaluation.image_scoring import ImageScorer
+    from hpcbench.evaluation.score_tables import Row, Scored
     from hpcbench.evaluation.scores import Change, Subject
     from hpcbench.plugins import Environment
 
@@ -97,7 +97,7 @@ def _use_packages(arguments: argparse.Namespace, own: Collection[str] = ()) -> P
     Returns:
         The folder of the packages; None: the metrics need none.
     """
-    from hpcbench.submit.packages import use
+    from hpcbench.submit.plan_packages import use
 
     catalog, given = Catalog(arguments.registry), arguments.registry
     names = [one for one in arguments.metrics if one not in own or _given(catalog, one, given)]
@@ -471,7 +471,7 @@ def _with_options(definition: Metric, options: dict[str, dict[str, Any]]) -> Met
 
 def _columns(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> list[str]:
     """Metadata that tables need beyond the columns of scores."""
-    from hpcbench.evaluation.aggregate import FIELD, OF_RUN_TASKS, OF_SAMPLES
+    from hpcbench.evaluation.score_tables import FIELD, OF_RUN_TASKS, OF_SAMPLES
 
     known = {*OF_RUN_TASKS, *OF_SAMPLES, FIELD, *run_task.dataset.group_by}
     wanted = [*arguments.by, *([arguments.weight] if arguments.weight else [])]
@@ -609,9 +609,9 @@ def _images_of_file(
 def _print_rows(
     scored: Sequence[Scored], header: dict[str, Any], arguments: argparse.Namespace
 ) -> int:
-    from hpcbench.evaluation import aggregate
+    from hpcbench.evaluation import score_tables
 
-    rows = aggregate.table(scored, arguments.by, weight=arguments.weight, macro=arguments.macro)
+    rows = score_tables.table(scored, arguments.by, weight=arguments.weight, macro=arguments.macro)
     if arguments.json:
         print_json({**header, "rows": [row.to_json() for row in rows]})
         return 0
@@ -635,7 +635,7 @@ def _print_rows(
 
 def _listed(rows: Sequence[Row]) -> Table:
     from hpcbench import number_format as form
-    from hpcbench.evaluation.aggregate import label
+    from hpcbench.evaluation.score_tables import label
 
     keys = list(rows[0].by)
     invalid, faults = any(row.invalid for row in rows), any(row.faults for row in rows)
@@ -661,10 +661,10 @@ def _listed(rows: Sequence[Row]) -> Table:
 
 def _pivoted(rows: Sequence[Row], arguments: argparse.Namespace) -> Table:
     from hpcbench import number_format as form
-    from hpcbench.evaluation import aggregate
+    from hpcbench.evaluation import score_tables
 
     (index,) = [key for key in rows[0].by if key != arguments.pivot][-1:] or ["metric"]
-    heads, lines = aggregate.pivot(rows, index, arguments.pivot)
+    heads, lines = score_tables.pivot(rows, index, arguments.pivot)
     names = ("metric", index) if index != "metric" else ("metric",)
     shown = table(*names, *heads, right=heads)
     for metric, line, cells in lines:
@@ -679,7 +679,7 @@ def _pivoted(rows: Sequence[Row], arguments: argparse.Namespace) -> Table:
 
 
 def _notes(rows: Sequence[Row]) -> Iterator[str]:
-    from hpcbench.evaluation.aggregate import label
+    from hpcbench.evaluation.score_tables import label
 
     for row in rows:
         if row.average == "macro":

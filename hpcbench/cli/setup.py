@@ -209,9 +209,9 @@ def _tokens(registries: Sequence[Path]) -> Iterator[Check]:
             continue
         if model.engine != "remote":
             continue
-        from hpcbench.oauth import interactive  # only for those who have such a model
+        from hpcbench.oauth import token_check  # only for those who have such a model
 
-        options = interactive.credential(model.engine, model.engine_options)
+        options = token_check.credential(model.engine, model.engine_options)
         if options is None or options.key in asked:
             continue
         asked.add(options.key)
@@ -219,11 +219,11 @@ def _tokens(registries: Sequence[Path]) -> Iterator[Check]:
 
 
 def _token(name: str, options: AuthOptions, *, allow_http: bool) -> Check:
-    from hpcbench.oauth import interactive
+    from hpcbench.oauth import token_check
     from hpcbench.oauth.keeper import TokenFailed
 
     try:
-        granted = interactive.probe(options, say, allow_http=allow_http)
+        granted = token_check.probe(options, say, allow_http=allow_http)
     except EnvironmentFault as fault:
         return Check("token", "warning", f"{name}: {fault.message}", fault.remedy)
     except TokenFailed as failure:

@@ -34,7 +34,7 @@ from hpcbench.submit.kept_files import today
 from hpcbench.submit.local_data import localise, open_cache
 from hpcbench.submit.manifest import plan_key
 from hpcbench.submit.measure import measure
-from hpcbench.submit.packages import Packages, build, load
+from hpcbench.submit.plan_packages import Packages, build, load_with_packages
 from hpcbench.submit.prepare import prepare
 from hpcbench.submit.preview import preview_of, read_only
 from hpcbench.submit.reuse import Policy
@@ -95,7 +95,7 @@ def _look(arguments: argparse.Namespace) -> int:
 def _loaded(arguments: argparse.Namespace) -> tuple[ResolvedPlan, Packages]:
     """The named plan, resolved."""
     with _naming_rerun(arguments.plan):
-        return load(arguments.plan, arguments.registry, _settings(arguments), say=say)
+        return load_with_packages(arguments.plan, arguments.registry, _settings(arguments), say=say)
 
 
 @contextlib.contextmanager

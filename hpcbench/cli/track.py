@@ -19,7 +19,7 @@ from hpcbench.registry.catalog import user_site
 from hpcbench.schema.outputs import Tracker
 
 if TYPE_CHECKING:
-    from hpcbench.tracking.feed import Sent
+    from hpcbench.tracking.feed import SentCounts
 
 
 def track(arguments: argparse.Namespace) -> int:
@@ -105,7 +105,7 @@ def _opened(tracker: Tracker) -> Any:
 
 def _sent(
     experiment: Experiment, ready: Sequence[tuple[Tracker, Any]], *, live: bool
-) -> Iterator[tuple[str, Sent | None, str | None]]:
+) -> Iterator[tuple[str, SentCounts | None, str | None]]:
     """Each tracker with its result, or the reason of its failure, in order of completion; all run at once."""
     from rich.console import Console
     from rich.progress import Progress as Bar
@@ -156,15 +156,15 @@ class _Watch:
             )
 
 
-def _progress(bar: Any, row: Any, name: str, watch: _Watch) -> Callable[[Sent], None]:
-    def tell(sent: Sent) -> None:
+def _progress(bar: Any, row: Any, name: str, watch: _Watch) -> Callable[[SentCounts], None]:
+    def tell(sent: SentCounts) -> None:
         bar.update(row, description=f"{name}: {sent.fault or _words(sent)}")
         watch.check()
 
     return tell
 
 
-def _words(sent: Sent) -> str:
+def _words(sent: SentCounts) -> str:
     found = [
         f"{count:,} {what}{'' if count == 1 else 's'}"
         for count, what in (

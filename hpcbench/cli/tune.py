@@ -42,7 +42,7 @@ from hpcbench.registry.settings import read_value
 from hpcbench.registry.starter import plan_text
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Arms, ResolvedPlan
-from hpcbench.submit.packages import Packages, load
+from hpcbench.submit.plan_packages import Packages, load_with_packages
 from hpcbench.submit.preview import read_only
 from hpcbench.submit.rounds import cancel, submit_first
 
@@ -124,7 +124,7 @@ class Duels:
         resolved, packages = arms_of(
             self._plan,
             arms,
-            partial(load, say=say),
+            partial(load_with_packages, say=say),
             registries=given.registry,
             settings=given.settings,
             limit=given.limit,
@@ -172,10 +172,10 @@ class Duels:
     def _one_job(self, settings: Settings) -> tuple[ResolvedPlan, Packages]:
         """The plan as one job with all the engines that these settings ask for."""
         given = self._arguments
-        base, _ = load(self._plan, given.registry, given.settings, say=say)
+        base, _ = load_with_packages(self._plan, given.registry, given.settings, say=say)
         own = ["parallelism=1", "workers=all", "stages=[inference]", f"limit={given.limit}"]
         texts = [*given.settings, *expanded(base, [*own, *_texts(settings)])]
-        return load(self._plan, given.registry, texts, say=say)
+        return load_with_packages(self._plan, given.registry, texts, say=say)
 
     def _ended(self, experiment: Experiment) -> bool:
         """Submit a step and wait for its end; False: the budget or the user ended it, and it is cancelled."""

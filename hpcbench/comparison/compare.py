@@ -24,7 +24,7 @@ from hpcbench.comparison.pairing import (
 from hpcbench.comparison.resources import ONE_JOB_EACH, difference, resource_of, why_not
 from hpcbench.comparison.results import CandidateResult, MetricDifference, Refusal
 from hpcbench.errors import UserError
-from hpcbench.evaluation.aggregate import refused, scored_any
+from hpcbench.evaluation.score_tables import refused, scored_any
 from hpcbench.evaluation.versions import other_reading
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import scores_of

@@ -18,7 +18,7 @@ from hpcbench.comparison import ab as speed_of
 from hpcbench.comparison.pairing import SamplePairs
 from hpcbench.comparison.results import MetricDifference
 from hpcbench.evaluation import stage
-from hpcbench.evaluation.aggregate import Scored
+from hpcbench.evaluation.score_tables import Scored
 from hpcbench.evaluation.summary import counts_of
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.interim import (

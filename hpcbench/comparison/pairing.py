@@ -20,13 +20,13 @@ from hpcbench import number_format as form
 from hpcbench import statistics
 from hpcbench.comparison.differences import same_prompt
 from hpcbench.errors import RunFailed, UserError
-from hpcbench.evaluation.aggregate import Scored, addends_of, read_parts
 from hpcbench.evaluation.plan_metrics import load_metrics
+from hpcbench.evaluation.score_tables import Scored, addends_of, read_parts
 from hpcbench.evaluation.versions import made_by
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answer import MISSING
-from hpcbench.experiment.view.scores import Place, rows_of, scan
+from hpcbench.experiment.view.scores import ScoresFiles, rows_of, scan
 from hpcbench.metrics.base import Parts, value_of
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import ANSWERED
@@ -111,7 +111,7 @@ def load_scores(experiment: Experiment, run_task: ResolvedRunTask) -> Scored:
     """
     import polars
 
-    place = Place(experiment.scores_dir, run_task.name)
+    place = ScoresFiles(experiment.scores_dir, run_task.name)
     again = f"`hpcbench score {experiment.id}` computes them"
     try:
         there = set(scan(place.scores).collect_schema().names())

@@ -49,7 +49,7 @@ BYTES = b"\0"
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class ReadOptions:
     """How to read annotation files."""
 
     records: str | None = None
@@ -74,7 +74,7 @@ class Rows(Protocol):
     def names(self) -> Mapping[str, bool] | None: ...
 
 
-def open_rows(tree: Tree, files: Sequence[Path], how: How) -> Rows:
+def open_rows(tree: Tree, files: Sequence[Path], how: ReadOptions) -> Rows:
     """The rows of files of one form.
 
     Raises:
@@ -225,7 +225,7 @@ def list_of(value: Any) -> list[Any] | None:
 
 
 def _text_rows(
-    tree: Tree, files: Sequence[Path], how: How
+    tree: Tree, files: Sequence[Path], how: ReadOptions
 ) -> Iterator[tuple[Path, int, Record | Problem]]:
     """Yield the rows of text files and spreadsheets, each read whole, once."""
     for path in files:
@@ -612,7 +612,7 @@ def _decoded(data: bytes, path: Path, encoding: str) -> str:
 _SURROGATES = re.compile("[\udc80-\udcff]")
 
 
-def _strange(text: str, path: Path, number: int, how: How) -> Problem | None:
+def _strange(text: str, path: Path, number: int, how: ReadOptions) -> Problem | None:
     found = _SURROGATES.search(text)
     if found is None:
         return None
@@ -620,7 +620,7 @@ def _strange(text: str, path: Path, number: int, how: How) -> Problem | None:
     return Problem(what, str(path), number, remedy=_ENCODING)
 
 
-def _read_jsonl(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | Problem]]:
+def _read_jsonl(text: str, path: Path, how: ReadOptions) -> Iterator[tuple[int, Record | Problem]]:
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -647,7 +647,7 @@ def _loaded(line: str) -> Any:
         return json.loads(line)
 
 
-def _read_json(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | Problem]]:
+def _read_json(text: str, path: Path, how: ReadOptions) -> Iterator[tuple[int, Record | Problem]]:
     for number, line in enumerate(text.split("\n") if _SURROGATES.search(text) else (), start=1):
         if problem := _strange(line, path, number, how):
             raise UserError(problem)
@@ -674,7 +674,7 @@ def _keyed(key: str, value: Any) -> Record:
     return {"key": key, **value} if isinstance(value, dict) else {"key": key, "value": value}
 
 
-def _read_csv(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | Problem]]:
+def _read_csv(text: str, path: Path, how: ReadOptions) -> Iterator[tuple[int, Record | Problem]]:
     """Yield the rows under the header, each with the number of its first line.
 
     Raises:
@@ -716,7 +716,7 @@ def _read_csv(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | P
 
 
 def _header(
-    cells: list[str], strange: Problem | None, path: Path, number: int, how: How
+    cells: list[str], strange: Problem | None, path: Path, number: int, how: ReadOptions
 ) -> list[str]:
     if strange is not None:
         raise UserError(strange)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from hpcbench.data.received import Arrivals, check_hash
-from hpcbench.data.tree import Kept, Version
+from hpcbench.data.tree import Version, VersionFile
 from hpcbench.files.hashing import hash_file
 from hpcbench.plugins import StoredFile
 
@@ -30,7 +30,7 @@ class Before:
         self, version: Version | None, listed: Iterable[StoredFile], here: Arrivals, suspect: bool
     ) -> None:
         self._here, self._suspect = here, suspect
-        self._unchanged: dict[str, Kept] = {}
+        self._unchanged: dict[str, VersionFile] = {}
         self._pack = -1
         if version is None:
             return
@@ -104,7 +104,7 @@ class Before:
         here.count(kept.size - read if right else -read)
         if right:
             check_hash(file, kept.sha256)
-            here.whole(Kept(place, file.size, kept.sha256, file.mark, kept.mtime_ns))
+            here.whole(VersionFile(place, file.size, kept.sha256, file.mark, kept.mtime_ns))
         return right
 
     def copy(self, file: StoredFile) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcbench.data.columns import Column, Roles, Wish, look, plain, propose, task_of
+from hpcbench.data.column_roles import Column, RoleChoices, Roles, look, plain, propose, task_of
 from hpcbench.data.sibling_files import SUFFIXES, Finder
 from hpcbench.data.table import KEYS, TableDataset
 from hpcbench.data.text_forms import options_of
@@ -93,7 +93,7 @@ class Table:
     notes: list[str] = field(default_factory=list)
     """Notes for people."""
 
-    def propose(self, wish: Wish | None = None) -> Roles | None:
+    def propose(self, wish: RoleChoices | None = None) -> Roles | None:
         """Propose the roles of its columns."""
         return propose(self.columns, self.rows, wish)
 

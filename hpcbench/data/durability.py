@@ -14,7 +14,7 @@ import socket
 from pathlib import Path
 
 from hpcbench.data.progress import Progress, silent, verifying
-from hpcbench.data.tree import Kept, Version, at_once
+from hpcbench.data.tree import Version, VersionFile, at_once
 from hpcbench.files.atomic import sync_folder, write_atomic
 from hpcbench.files.lease import boot_id
 
@@ -46,7 +46,7 @@ def in_doubt(version: Version) -> bool:
         return False
 
 
-def settle(version: Version, progress: Progress = silent) -> list[Kept]:
+def settle(version: Version, progress: Progress = silent) -> list[VersionFile]:
     """Make a version safe from a power cut, if it is ours.
 
     Args:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from hpcbench.data.received import Arrivals, check_hash, write_all
-from hpcbench.data.tree import BLOCK, Kept, Version
+from hpcbench.data.tree import BLOCK, Version, VersionFile
 from hpcbench.plugins import StoredFile
 
 PACK = "pack.tar"
@@ -32,7 +32,7 @@ class PackWriter:
         members: members of an earlier attempt.
     """
 
-    def __init__(self, here: Arrivals, members: Sequence[Kept]) -> None:
+    def __init__(self, here: Arrivals, members: Sequence[VersionFile]) -> None:
         self._here, self._end = here, max(map(following, members), default=0)
         self._room = threading.Condition()
         self._waiting: list[tuple[StoredFile, bytes, str]] = []
@@ -74,31 +74,31 @@ class PackWriter:
 
     def _append(self, members: Iterable[tuple[StoredFile, bytes, str]]) -> None:
         blocks: list[bytes] = []
-        added: list[Kept] = []
+        added: list[VersionFile] = []
         end = self._end
         for file, data, digest in members:
             blocks += (tar_header(file.path, file.size), data, bytes(-len(data) % BLOCK))
             offset = end + len(blocks[-3])
-            added.append(Kept(file.path, file.size, digest, file.mark, offset=offset))
+            added.append(VersionFile(file.path, file.size, digest, file.mark, offset=offset))
             end = following(added[-1])
         write_all(self._file, b"".join(blocks), self._end)
         self._end = end
         self._here.whole(*added)
 
 
-def following(kept: Kept) -> int:
+def following(kept: VersionFile) -> int:
     """Offset at which the next member of the tar file starts."""
     return (kept.offset or 0) + kept.size + -kept.size % BLOCK
 
 
-def write_member(pack: int, kept: Kept, data: bytes) -> None:
+def write_member(pack: int, kept: VersionFile, data: bytes) -> None:
     """Write a member of a tar file at its offset."""
     assert kept.offset is not None
     header = tar_header(kept.path, kept.size)
     write_all(pack, b"".join((header, data, bytes(-len(data) % BLOCK))), kept.offset - len(header))
 
 
-def write_header(pack: int, kept: Kept) -> None:
+def write_header(pack: int, kept: VersionFile) -> None:
     """Write only the header of a member whose bytes are written already."""
     assert kept.offset is not None
     header = tar_header(kept.path, kept.size)

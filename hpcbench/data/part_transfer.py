@@ -13,7 +13,7 @@ from typing import Any
 
 from hpcbench.data.durability import BOOT, force_file
 from hpcbench.data.received import Arrivals, check_hash, write_all
-from hpcbench.data.tree import Kept
+from hpcbench.data.tree import VersionFile
 from hpcbench.plugins import StoredFile
 
 PART = 32 << 20
@@ -143,7 +143,7 @@ class Parts:
                     place.unlink()
                 check_hash(file, digest)
                 mtime_ns = os.fstat(descriptor).st_mtime_ns
-                self._here.whole(Kept(file.path, file.size, digest, file.mark, mtime_ns))
+                self._here.whole(VersionFile(file.path, file.size, digest, file.mark, mtime_ns))
                 return
 
 

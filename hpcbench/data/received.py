@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hpcbench.data.tree import Kept
+from hpcbench.data.tree import VersionFile
 from hpcbench.files.atomic import Appender
 from hpcbench.plugins import StoredFile
 
@@ -22,7 +22,7 @@ class Arrivals:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.files = folder, folder / "files"
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, VersionFile] = {}
         """Path → whole file."""
         self.moved = 0
         """Number of arrived bytes."""
@@ -47,7 +47,7 @@ class Arrivals:
             self.count(len(piece))
             yield piece
 
-    def whole(self, *files: Kept) -> None:
+    def whole(self, *files: VersionFile) -> None:
         """Log whole files."""
         with self.lock:
             for kept in files:
@@ -70,7 +70,7 @@ class Arrivals:
         finally:
             os.close(descriptor)
         check_hash(file, digest.hexdigest())
-        self.whole(Kept(file.path, file.size, digest.hexdigest(), file.mark, mtime_ns))
+        self.whole(VersionFile(file.path, file.size, digest.hexdigest(), file.mark, mtime_ns))
 
 
 def check_hash(file: StoredFile, digest: str) -> None:

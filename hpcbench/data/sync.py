@@ -35,7 +35,7 @@ from hpcbench.data.pack import end_pack, write_member
 from hpcbench.data.progress import Moved, Progress, silent, size_text, verifying
 from hpcbench.data.storage import no_answer, open_storage
 from hpcbench.data.transfer import Transfer, broken_off, error_text, pieces
-from hpcbench.data.tree import Kept, Version
+from hpcbench.data.tree import Version, VersionFile
 from hpcbench.errors import NO_NETWORK, EnvironmentFault, Problem, UserError
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.files.lease import (
@@ -205,7 +205,7 @@ class SmartSync:
             release(version)
         return damaged
 
-    def damaged(self, version: Version, *, thorough: bool = False) -> list[Kept]:
+    def damaged(self, version: Version, *, thorough: bool = False) -> list[VersionFile]:
         """The damaged files of a version, by their sizes and mtimes.
 
         A file with another mtime is read, once for each mtime: a copy of a cache may have lost the mtimes.
@@ -456,7 +456,7 @@ def _where(options: Mapping[str, Any] | None) -> list[str]:
     return [endpoint] if endpoint else []
 
 
-def _repair(version: Version, storage: Storage, damaged: Iterable[Kept]) -> None:
+def _repair(version: Version, storage: Storage, damaged: Iterable[VersionFile]) -> None:
     """Restore damaged files, byte for byte as in the manifest.
 
     Raises:
@@ -490,7 +490,7 @@ def _unrepairable(version: Version, error: OSError) -> EnvironmentFault:
     )
 
 
-def _linked(version: Version, kept: Kept) -> list[Path]:
+def _linked(version: Version, kept: VersionFile) -> list[Path]:
     """Paths of a damaged file in the versions that share it: it is damaged there, too."""
     place = version.files / kept.path
     if kept.offset is not None or not place.is_file() or place.stat().st_nlink == 1:
@@ -516,7 +516,7 @@ def _link_over(source: Path, place: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _put_back(version: Version, storage: Storage, file: StoredFile, kept: Kept) -> bool:
+def _put_back(version: Version, storage: Storage, file: StoredFile, kept: VersionFile) -> bool:
     """Transfer one file again; False if the source's file has changed."""
     if file.size != kept.size:
         return False

@@ -35,7 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 from hpcbench.data.annotations import (
     ChangedRows,
     EachRows,
-    How,
+    ReadOptions,
     Record,
     Rows,
     column_of,
@@ -209,7 +209,7 @@ class TableDataset:
             *options.lists,
         }
         keys |= set(options.kinds)
-        how = How(options.records, options.delimiter, options.encoding, keys)
+        how = ReadOptions(options.records, options.delimiter, options.encoding, keys)
         rows = open_rows(self.tree, self._files, how)
         if options.lists:
             rows = ChangedRows(rows, partial(with_lists, columns=options.lists))

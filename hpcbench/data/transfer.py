@@ -23,7 +23,7 @@ from hpcbench.data.durability import in_doubt, mark_unsettled
 from hpcbench.data.pack import PackWriter
 from hpcbench.data.progress import Moved, Progress, verifying
 from hpcbench.data.received import Arrivals
-from hpcbench.data.tree import BLOCK, Kept, Version
+from hpcbench.data.tree import BLOCK, Version, VersionFile
 from hpcbench.errors import EnvironmentFault
 from hpcbench.files.atomic import Appender, read_lines
 from hpcbench.files.hashing import hash_file
@@ -117,15 +117,15 @@ class Transfer:
         except OSError as error:
             raise broken_off(self.url, error) from error
 
-    def _take_up(self) -> list[Kept]:
+    def _take_up(self) -> list[VersionFile]:
         """Count files of an earlier attempt that match its log; return its packed files."""
         here, wanted = self.here, {file.path: file for file in self.listed}
-        whole: dict[str, Kept] = {}
+        whole: dict[str, VersionFile] = {}
         for record in read_lines(here.folder / "done.jsonl"):
             if "start" in record:
                 self.parts.take_up(record, wanted)
             elif record["path"] in wanted:
-                whole[record["path"]] = Kept(**record)
+                whole[record["path"]] = VersionFile(**record)
         size = sum(kept.size for kept in whole.values())
         count = verifying(size, len(whole), self.progress)
         version = Version(here.folder, self.url, 0, 0, "")
@@ -292,13 +292,13 @@ def pieces(storage: Storage, url: str, file: StoredFile, start: int, stop: int) 
 
 
 def _sorted_out(
-    version: Version, kept: Iterable[Kept], progress: Callable[[int], None]
-) -> list[Kept]:
+    version: Version, kept: Iterable[VersionFile], progress: Callable[[int], None]
+) -> list[VersionFile]:
     """The files that exist with the right bytes."""
     pack = version.folder / "pack.tar"
     opened = os.open(pack, os.O_RDONLY | os.O_CLOEXEC) if pack.exists() else -1
 
-    def right(one: Kept) -> bool:
+    def right(one: VersionFile) -> bool:
         try:
             if one.offset is not None:
                 data = os.pread(opened, one.size, one.offset)

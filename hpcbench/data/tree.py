@@ -51,7 +51,7 @@ PACK = "../pack.tar"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class VersionFile:
     """A file of a version: a line of its manifest."""
 
     path: str
@@ -110,13 +110,13 @@ class Version:
             (self.folder / "used").touch()
         return self
 
-    def kept(self) -> Iterator[Kept]:
+    def kept(self) -> Iterator[VersionFile]:
         """Its files, sorted by path."""
         lines = read_lines(self.folder / "manifest.jsonl")
         next(lines, None)
         for line in lines:
             try:
-                kept = Kept(**line)
+                kept = VersionFile(**line)
             except TypeError:  # damaged, but still JSON: see `sound`
                 continue
             yield kept
@@ -133,7 +133,7 @@ class Version:
             return None
 
     @classmethod
-    def write(cls, folder: Path, url: str, kept: Iterable[Kept]) -> Version:
+    def write(cls, folder: Path, url: str, kept: Iterable[VersionFile]) -> Version:
         """Write the manifest of files in a folder."""
         files = sorted(kept, key=lambda one: one.path)
         pack = folder / "pack.tar"
@@ -174,7 +174,7 @@ class Version:
         thorough: bool,
         progress: Callable[[int], None] = lambda count: None,
         known: dict[str, int] | None = None,
-    ) -> list[Kept]:
+    ) -> list[VersionFile]:
         """The files that differ from the manifest.
 
         Args:
@@ -188,7 +188,7 @@ class Version:
         same_pack = pack is not None and pack.st_mtime_ns in (self.pack_mtime_ns, times.get(PACK))
         tree = Tree(self.files)
 
-        def wrong(one: Kept) -> bool:
+        def wrong(one: VersionFile) -> bool:
             if one.offset is not None:
                 if pack is not None and (thorough or not same_pack):
                     progress(one.size)
@@ -207,7 +207,7 @@ class Version:
                     times[one.path] = time
             return False
 
-        def look(one: Kept) -> Kept | None:
+        def look(one: VersionFile) -> VersionFile | None:
             return one if wrong(one) else None
 
         found = [one for one in at_once(look, self.kept()) if one is not None]
@@ -344,7 +344,7 @@ class Tree:
         same = stat is not None and (stat.st_size, stat.st_mtime_ns) == (kept.size, kept.mtime_ns)
         return kept.sha256 if same else None
 
-    def packed_bytes(self, kept: Kept) -> bytes:
+    def packed_bytes(self, kept: VersionFile) -> bytes:
         """The bytes of a packed file, not checked; fewer if the pack is cut off."""
         assert kept.offset is not None
         return os.pread(self._pack, kept.size, kept.offset)
@@ -352,16 +352,16 @@ class Tree:
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
 
-    def _in_pack(self, path: Path) -> Kept | None:
+    def _in_pack(self, path: Path) -> VersionFile | None:
         kept = self._kept(self._name(path)) if self.is_packed else None
         return kept if kept is not None and kept.offset is not None else None
 
-    def _kept(self, name: str) -> Kept | None:
+    def _kept(self, name: str) -> VersionFile | None:
         """The manifest's line for a name."""
         first = next(self._starting(name), None)
         return first if first is not None and first.path == name else None
 
-    def _starting(self, prefix: str) -> Iterator[Kept]:
+    def _starting(self, prefix: str) -> Iterator[VersionFile]:
         """Yield the lines for names with a prefix, by bisection: a million lines should not be in memory."""
         lines = self._manifest
         low, high = lines.find(b"\n") + 1, len(lines)
@@ -381,9 +381,9 @@ class Tree:
             yield kept
             low = end + 1
 
-    def _line(self, start: int, end: int) -> Kept:
+    def _line(self, start: int, end: int) -> VersionFile:
         try:
-            return Kept(**(parse_line(self._manifest[start:end]) or {}))
+            return VersionFile(**(parse_line(self._manifest[start:end]) or {}))
         except TypeError:
             raise EnvironmentFault(
                 f"{self.folder.parent / 'manifest.jsonl'} is damaged",

@@ -25,7 +25,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import ended, outcome
 from hpcbench.experiment.view.answers import answer_frames, shard_sizes
 from hpcbench.experiment.view.metrics_json import scores as sound_scores
-from hpcbench.experiment.view.scores import Keys, Place, frames_of, read_keys, shape_of
+from hpcbench.experiment.view.scores import Keys, ScoresFiles, frames_of, read_keys, shape_of
 from hpcbench.files.hashing import hash_file
 from hpcbench.interchange.columns import META, What
 from hpcbench.interchange.measurements import event_rows
@@ -149,7 +149,7 @@ def _answer_batch(experiment: Experiment, run_task: str, parts: Sequence[Part]) 
 def _scores(
     experiment: Experiment, run_task: ResolvedRunTask, known: Mapping[str, str]
 ) -> Iterator[Batch]:
-    place = Place(experiment.scores_dir, run_task.name)
+    place = ScoresFiles(experiment.scores_dir, run_task.name)
     keys, shape = read_keys(place), shape_of(place.scores)
     if keys is None or shape is None:  # not evaluated yet, or being written
         return

@@ -254,7 +254,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CompletionBuilder:
     """Builds the objects of one answer, streamed or whole."""
 
     model: str

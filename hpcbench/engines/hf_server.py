@@ -20,7 +20,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from hpcbench.engines.chat import Answer, ApiError, StreamOptions, Usage, event, parse
+from hpcbench.engines.chat import ApiError, CompletionBuilder, StreamOptions, Usage, event, parse
 from hpcbench.engines.hf_batch import Event, Job, Piece
 from hpcbench.engines.hf_worker import Model, Worker
 
@@ -77,7 +77,9 @@ class _Server:
             self.worker.submit(job)
             first = await _next(events)  # up to here an error has a status of its own
             give = _stream if ask.stream else _whole
-            response, outcome = await give(request, job, events, first, Answer(self._name))
+            response, outcome = await give(
+                request, job, events, first, CompletionBuilder(self._name)
+            )
             return response
         except ApiError as error:
             outcome = error.code
@@ -132,7 +134,11 @@ async def _next(events: asyncio.Queue[Event]) -> Piece:
 
 
 async def _whole(
-    request: web.Request, job: Job, events: asyncio.Queue[Event], piece: Piece, answer: Answer
+    request: web.Request,
+    job: Job,
+    events: asyncio.Queue[Event],
+    piece: Piece,
+    answer: CompletionBuilder,
 ) -> tuple[web.StreamResponse, str]:
     """The whole answer, and the reason of its end."""
     texts = [piece.text]
@@ -144,7 +150,11 @@ async def _whole(
 
 
 async def _stream(
-    request: web.Request, job: Job, events: asyncio.Queue[Event], piece: Piece, answer: Answer
+    request: web.Request,
+    job: Job,
+    events: asyncio.Queue[Event],
+    piece: Piece,
+    answer: CompletionBuilder,
 ) -> tuple[web.StreamResponse, str]:
     """The answer as a stream, and the reason of its end."""
     options = job.ask.stream_options or StreamOptions()

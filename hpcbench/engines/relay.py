@@ -28,10 +28,10 @@ from hpcbench import retry_after, secret
 from hpcbench.engines.chat import ApiError
 from hpcbench.engines.remote import RemoteOptions
 from hpcbench.errors import HpcbenchError, unreached
-from hpcbench.oauth import gauges
+from hpcbench.oauth import token_metrics
 from hpcbench.oauth.keeper import Keeper, TokenFailed, TokenRefused
-from hpcbench.oauth.messages import words
 from hpcbench.oauth.options import AuthOptions
+from hpcbench.oauth.token_messages import words
 from hpcbench.oauth.token_server import source_of
 from hpcbench.oauth.transport import by_proxy
 
@@ -224,7 +224,7 @@ class Relay:
         )
         text = "".join(lines)
         if self._keeper is not None:
-            text += gauges.text(self._keeper)
+            text += token_metrics.text(self._keeper)
         return web.Response(text=text)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:

@@ -18,7 +18,7 @@ STARTER_FAILED = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFailure:
     """A common failure."""
 
     pattern: re.Pattern[str]
@@ -28,8 +28,8 @@ class Known:
     """The action for the user."""
 
 
-def _known(pattern: str, what: str, remedy: str) -> Known:
-    return Known(re.compile(pattern, re.IGNORECASE), what, remedy)
+def _known(pattern: str, what: str, remedy: str) -> KnownFailure:
+    return KnownFailure(re.compile(pattern, re.IGNORECASE), what, remedy)
 
 
 OF_MACHINES = (
@@ -118,7 +118,7 @@ OF_REGISTRIES = (
 )
 
 
-def recognise(output: str, *, building: bool = False) -> Known | None:
+def recognise(output: str, *, building: bool = False) -> KnownFailure | None:
     """The first known failure that a program's output reports.
 
     Args:

@@ -211,7 +211,7 @@ class Machine:
             return subprocess.CompletedProcess(argv, FAILED, "", "no answer")
 
 
-class Written:
+class MirroredFiles:
     """The command's files, copied here repeatedly.
 
     Folders and files start empty in the machine. To a file that exists here already, new text is

@@ -34,7 +34,7 @@ from hpcbench.environments.rented import (
     renting,
     spent,
 )
-from hpcbench.environments.rented_machine import FAILED, Machine, Written
+from hpcbench.environments.rented_machine import FAILED, Machine, MirroredFiles
 from hpcbench.errors import EnvironmentFault, HpcbenchError
 
 FETCH_SECONDS = 15.0
@@ -144,7 +144,7 @@ def _command(
     spec: Spec, machine: Machine, signals: _Signals, lease: _Lease, started: threading.Event
 ) -> int:
     """Start the command, serve it until it ends, copy its files here."""
-    written = Written([mount for mount in spec.mounts if not mount.read_only], machine)
+    written = MirroredFiles([mount for mount in spec.mounts if not mount.read_only], machine)
     own = private(spec.mounts)
     process = machine.start(spec, own.target if own else "/")
     signals.machine = machine

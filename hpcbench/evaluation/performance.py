@@ -13,7 +13,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.performance_json import PERFORMANCE_VERSION, Performance
 from hpcbench.experiment.view.workers import run_task_of, worker_runs
 from hpcbench.files.atomic import write_json
-from hpcbench.oauth.gauges import added
+from hpcbench.oauth.token_metrics import added
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.speed.agents import Worked, trajectories
 

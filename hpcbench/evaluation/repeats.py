@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hpcbench import statistics
-from hpcbench.evaluation.aggregate import Scored
+from hpcbench.evaluation.score_tables import Scored
 from hpcbench.experiment.view.scores import rows_of
 
 _REPEAT = re.compile(r"-r[0-9]+(?=$|-c[0-9]+$|-r[0-9.]+$)")

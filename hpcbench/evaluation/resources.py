@@ -13,13 +13,13 @@ from functools import cached_property
 from typing import Any
 
 from hpcbench import statistics
-from hpcbench.evaluation.aggregate import RunFigure, Scored
+from hpcbench.evaluation.score_tables import RunFigure, Scored
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.experiment.view.performance_json import Figure, Memory, Speed, Trajectories
 from hpcbench.experiment.view.readings import GpuUse, readings
-from hpcbench.experiment.view.scores import Place, rows_of
+from hpcbench.experiment.view.scores import ScoresFiles, rows_of
 from hpcbench.metrics.resources import Cost
 from hpcbench.schema.agent import READER
 from hpcbench.schema.model import Model, Prices
@@ -62,7 +62,7 @@ def _with_figures(
 
 def cost_of(experiment: Experiment, run_task: ResolvedRunTask, speed: Speed) -> RunFigure:
     """The metric `cost` of an evaluated run task, whether or not its plan names it."""
-    place = Place(experiment.scores_dir, run_task.name)
+    place = ScoresFiles(experiment.scores_dir, run_task.name)
     return _Run(experiment, run_task, speed, place, _Monitors(experiment)).figure(Cost())
 
 
@@ -86,7 +86,7 @@ class _Run:
         experiment: Experiment,
         run_task: ResolvedRunTask,
         speed: Speed,
-        place: Place,
+        place: ScoresFiles,
         monitors: _Monitors,
     ) -> None:
         self.experiment, self.run_task, self.speed = experiment, run_task, speed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hpcbench.experiment.view.scores import Place, rows_of
+from hpcbench.experiment.view.scores import ScoresFiles, rows_of
 
 TEXTS = ("sample", "document", "outcome", "answer", "prediction", "references")
 """Columns of a scores file that describe a sample."""
@@ -15,7 +15,7 @@ BINS = 20
 
 
 def distributions(
-    places: Mapping[str, Place], metric: str
+    places: Mapping[str, ScoresFiles], metric: str
 ) -> dict[str, tuple[float, float, list[int]]]:
     """Distributions of the scores of run tasks' samples, all in the same bins.
 
@@ -44,7 +44,9 @@ def distributions(
     }
 
 
-def worst(place: Place, metric: str, count: int, *, higher_is_better: bool) -> list[dict[str, Any]]:
+def worst(
+    place: ScoresFiles, metric: str, count: int, *, higher_is_better: bool
+) -> list[dict[str, Any]]:
     """The worst samples of a run task, worst first; without samples of the best possible score.
 
     Args:

@@ -33,7 +33,7 @@ from hpcbench.experiment.view.scores import (
     TEXTS,
     VERSION,
     Keys,
-    Place,
+    ScoresFiles,
     fields_of,
     metric_of,
     read_keys,
@@ -124,7 +124,7 @@ def _code_of(metric: Any) -> list[str]:
         return []
 
 
-def what_is_due(subject: Subject, place: Place, other: Place | None = None) -> Change:
+def what_is_due(subject: Subject, place: ScoresFiles, other: ScoresFiles | None = None) -> Change:
     """The change that `update` would make."""
     wanted = keys_of(subject)
     old = _usable(subject, place, other)
@@ -132,7 +132,7 @@ def what_is_due(subject: Subject, place: Place, other: Place | None = None) -> C
 
 
 def update(
-    subject: Subject, place: Place, other: Place | None = None, *, again: bool = False
+    subject: Subject, place: ScoresFiles, other: ScoresFiles | None = None, *, again: bool = False
 ) -> Change:
     """Bring scores files up to date.
 
@@ -164,7 +164,7 @@ def update(
         guard,
         images,
     )
-    with _Held(place.scores) as rows, _Held(place.fields) as fields:
+    with _FrameBuffer(place.scores) as rows, _FrameBuffer(place.fields) as fields:
         at = 0
         if old is not None and change.kept:
             fields.add(_old_fields(old, change.kept))
@@ -194,11 +194,11 @@ _NOT_READING = {
 class _Old:
     """Scores files that belong together."""
 
-    place: Place
+    place: ScoresFiles
     keys: Keys
 
 
-def _usable(subject: Subject, place: Place, other: Place | None) -> _Old | None:
+def _usable(subject: Subject, place: ScoresFiles, other: ScoresFiles | None) -> _Old | None:
     if not subject.source:
         return None
     for one in (place, other):
@@ -214,7 +214,7 @@ def _is_whole(old: _Old) -> bool:
     return set(OF_SAMPLES) <= set(known)
 
 
-def _change(wanted: Keys, old: _Old | None, place: Place) -> Change:
+def _change(wanted: Keys, old: _Old | None, place: ScoresFiles) -> Change:
     kept = tuple(
         name
         for name, key in wanted.metrics.items()
@@ -317,7 +317,7 @@ def _beside(
     return whole.select([*first, *found])
 
 
-def _write(place: Place, keys: Keys, rows: _Held, fields: _Held) -> None:
+def _write(place: ScoresFiles, keys: Keys, rows: _FrameBuffer, fields: _FrameBuffer) -> None:
     """Write in this order: a reader then detects the files that a kill leaves between two writes."""
     metadata = {KEYS: json.dumps(keys.to_json(), sort_keys=True, ensure_ascii=False)}
     if keys.fields:
@@ -328,7 +328,7 @@ def _write(place: Place, keys: Keys, rows: _Held, fields: _Held) -> None:
 
 
 @dataclass
-class _Held:
+class _FrameBuffer:
     """Frames to be written to a file: in memory, and on the disk beside the file when there are many."""
 
     path: Path
@@ -374,7 +374,7 @@ class _Held:
                 temporary, metadata=metadata, row_group_size=ROW_GROUP
             )
 
-    def __enter__(self) -> _Held:
+    def __enter__(self) -> _FrameBuffer:
         return self
 
     def __exit__(self, *_: object) -> None:

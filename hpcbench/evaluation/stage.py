@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.data.datasets import check_answers, check_places, open_dataset, samples
-from hpcbench.evaluation.aggregate import Scored
 from hpcbench.evaluation.image_scoring import scorers_of
 from hpcbench.evaluation.performance import write_performance
 from hpcbench.evaluation.plan_metrics import load_metrics, run_metrics
 from hpcbench.evaluation.repeats import base_of, joined
 from hpcbench.evaluation.resources import with_figures
+from hpcbench.evaluation.score_tables import Scored
 from hpcbench.evaluation.scores import Change, Subject, update
 from hpcbench.evaluation.scores import what_is_due as _what_is_due
 from hpcbench.evaluation.summary import tabulate
@@ -22,9 +22,9 @@ from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answer import Answer
 from hpcbench.experiment.view.metrics_json import METRICS_VERSION, Metrics, MetricValue, Scores
-from hpcbench.experiment.view.scores import Place
+from hpcbench.experiment.view.scores import ScoresFiles
 from hpcbench.files.atomic import write_json
-from hpcbench.judging.summary import Vote, summarise
+from hpcbench.judging.verdict_summary import Vote, summarise
 from hpcbench.metrics.judge import Judge
 from hpcbench.parsers import reading_of
 from hpcbench.plugins import Environment
@@ -67,8 +67,8 @@ def score(
             already have are copied from them.
         again: score by every metric, even where columns exist.
     """
-    own = Place(experiment.scores_dir, subject.run_task.name)
-    place = own if folder is None else Place(folder, subject.run_task.name)
+    own = ScoresFiles(experiment.scores_dir, subject.run_task.name)
+    place = own if folder is None else ScoresFiles(folder, subject.run_task.name)
     change = update(subject, place, own, again=again)
     seed = experiment.resolved.plan.seed
     reading = reading_of(subject.run_task.ml_task)
@@ -87,8 +87,8 @@ def score(
 
 def what_is_due(experiment: Experiment, subject: Subject, folder: Path | None = None) -> Change:
     """The change that `score` would make."""
-    own = Place(experiment.scores_dir, subject.run_task.name)
-    place = own if folder is None else Place(folder, subject.run_task.name)
+    own = ScoresFiles(experiment.scores_dir, subject.run_task.name)
+    place = own if folder is None else ScoresFiles(folder, subject.run_task.name)
     return _what_is_due(subject, place, own)
 
 
@@ -127,7 +127,7 @@ def _marked(table: Scores, metric: str, calibration: str) -> Scores:
 
 
 def votes_by_judge(
-    scored: Iterable[tuple[ResolvedRunTask, Mapping[str, Any], Place]],
+    scored: Iterable[tuple[ResolvedRunTask, Mapping[str, Any], ScoresFiles]],
 ) -> dict[str, list[Vote]]:
     """Judge without the mark of its repeats → its repeats, where a metric of verdicts has scored them.
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hpcbench.evaluation.aggregate import (
+from hpcbench.evaluation.mistakes import MISTAKES
+from hpcbench.evaluation.score_tables import (
     FIELD,
     Row,
     Scored,
     reason_of,
     table,
 )
-from hpcbench.evaluation.mistakes import MISTAKES
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.experiment.view.scores import META, fields_of, rows_of, wrong

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import scores_of
-from hpcbench.experiment.view.scores import Place, read_keys
+from hpcbench.experiment.view.scores import ScoresFiles, read_keys
 from hpcbench.parsers import same_reading, version_of
 
 
@@ -25,7 +25,7 @@ class ScoreVersions:
     """Metric → the signature it was scored by; other metrics are unknown."""
 
 
-def made_by(experiment: Experiment, place: Place, run_task: str) -> ScoreVersions:
+def made_by(experiment: Experiment, place: ScoresFiles, run_task: str) -> ScoreVersions:
     """The parser and metrics that computed the scores of a run task."""
     keys = read_keys(place)
     if keys is not None and keys.signatures:

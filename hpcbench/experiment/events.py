@@ -26,7 +26,7 @@ from hpcbench.experiment.event_log import LAST_WORDS, SHARD_ENDS, Sort, sort_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.archive import FOLDED, Folder
 from hpcbench.files.atomic import GONE, parse_line, read_lines
-from hpcbench.files.tail import Growing
+from hpcbench.files.tail import Tail
 
 LIST_SECONDS = (2.0, 15.0)
 """Shortest and longest time between two listings of the folders of workers and of control requests, while
@@ -80,7 +80,7 @@ class Event:
         }
 
 
-class _File(Growing):
+class _File(Tail):
     """A file of events."""
 
     def __init__(self, source: str, path: Path, now: float) -> None:
@@ -94,7 +94,7 @@ class _File(Growing):
         """Offset of a line that cannot be parsed yet, and the time of the first try."""
 
     def block(self) -> bytes:
-        """See `Growing`; for a folded file, read from the folder."""
+        """See `Tail`; for a folded file, read from the folder."""
         if self.folder is None:
             return super().block()
         data = self.folder.read(self.path.name)

@@ -18,7 +18,7 @@ LONGEST_PAUSE = 10.0
 """Longest pause between looks at a file that may still grow, in seconds."""
 
 
-class Growing:
+class Tail:
     """A file of lines that may grow, be cut, or be replaced by another of its name.
 
     Each look opens the file again: over NFS only an open shows lines of other nodes. `due` says when the next

@@ -21,7 +21,7 @@ from hpcbench import retry_after
 from hpcbench.errors import RunFailed
 from hpcbench.event_stream import as_object
 from hpcbench.inference.direct import MASKED, PATH, Direct, Rules
-from hpcbench.inference.http_client import Answer, Connections, NotConnected
+from hpcbench.inference.http_client import Connections, HttpAnswer, NotConnected
 from hpcbench.inference.rate_limits import RateLimits, now
 from hpcbench.inference.request_body import (
     Prepared,
@@ -31,7 +31,7 @@ from hpcbench.inference.request_body import (
     unreadable,
 )
 from hpcbench.inference.stream import Stream
-from hpcbench.monitor.gauges import engine_state
+from hpcbench.monitor.engine_metrics import engine_state
 from hpcbench.schema.load import Route
 from hpcbench.schema.model import Model
 from hpcbench.schema.records import Outcome, Request, Response, Times
@@ -469,7 +469,7 @@ class Client:
 
     async def _exchange(
         self, body: bytes | tuple[bytes, ...], seconds: float
-    ) -> contextlib.AbstractAsyncContextManager[Answer | grpc_client.Answer]:
+    ) -> contextlib.AbstractAsyncContextManager[HttpAnswer | grpc_client.GrpcAnswer]:
         """Sends an encoded request when it is entered, by the protocol that it is encoded for."""
         if not isinstance(body, bytes):
             return self._over_grpc.ask(body, seconds)
@@ -522,7 +522,7 @@ class Attempt:
 
     async def follow(
         self,
-        answer: Answer | grpc_client.Answer,
+        answer: HttpAnswer | grpc_client.GrpcAnswer,
         masked: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]],
     ) -> None:
         """Read an answer to its end; raises ValueError if it is invalid.

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpcbench.inference.http_client import Answer, Connections, NotConnected, WholeAnswer
+from hpcbench.inference.http_client import Connections, HttpAnswer, NotConnected, WholeAnswer
 
 PATH = "/v1/direct"
 MASKED = f"{PATH}/error"
@@ -121,7 +121,7 @@ class Direct:
     @contextlib.asynccontextmanager
     async def ask(
         self, method: str, target: str, body: bytes, seconds: float
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[HttpAnswer]:
         """Send a request to the engine, see `Connections.ask`; the body is as `prepared` gives it.
 
         If it breaks off before its answer begins, the answer is the wrapper's: 503 with code `no_model` and
@@ -152,7 +152,7 @@ class Direct:
             async with self._wrapper.ask("POST", PATH, report, left) as reason:
                 yield reason
 
-    async def _masked(self, answer: Answer) -> Answer:
+    async def _masked(self, answer: HttpAnswer) -> HttpAnswer:
         """An error of the engine without secrets: it may show the engine's environment."""
         body = await answer.read()
         async with self._wrapper.ask("POST", MASKED, body, _PATIENCE) as masked:
@@ -168,7 +168,7 @@ class Direct:
         self._counts.bytes_in += size
         return begin
 
-    def _end(self, begin: int, answer: Answer | None) -> None:
+    def _end(self, begin: int, answer: HttpAnswer | None) -> None:
         """Count a request's answer, if it has one."""
         self._in_flight -= 1
         if answer is not None:

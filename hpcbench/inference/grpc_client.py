@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from hpcbench.inference import grpc_wire
 from hpcbench.inference.http_client import Broken, connected
 from hpcbench.open_inference.chat import ERROR, FINAL, HTTP_STATUS, elements_of
-from hpcbench.open_inference.messages import STREAM, ModelStreamInferResponse
+from hpcbench.open_inference.protobuf_classes import STREAM, ModelStreamInferResponse
 
 _STATUS = {
     3: (400, "bad_request"),  # INVALID_ARGUMENT
@@ -31,7 +31,7 @@ _STATUS = {
 """Status of a call that the wrapper refused as a whole → HTTP's number, and the code of the error."""
 
 
-class Answer:
+class GrpcAnswer:
     """An answer whose head has arrived.
 
     Args:
@@ -117,7 +117,7 @@ class Connections:
         """The last one takes calls; those before it end theirs."""
 
     @contextlib.asynccontextmanager
-    async def ask(self, message: Sequence[bytes], seconds: float) -> AsyncIterator[Answer]:
+    async def ask(self, message: Sequence[bytes], seconds: float) -> AsyncIterator[GrpcAnswer]:
         """Send an encoded request, in parts; yields the answer when its head has arrived.
 
         If the block ends before the answer does, the call is cancelled: the engine's work ends.
@@ -134,7 +134,7 @@ class Connections:
         try:
             await connection.send(call, message)
             await call.begin()
-            yield Answer(call, time.monotonic_ns())
+            yield GrpcAnswer(call, time.monotonic_ns())
         finally:
             timer.cancel()
             connection.release(call)

@@ -334,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
             self._waiter.set_result(None)
 
 
-class Answer:
+class HttpAnswer:
     """An answer whose head has arrived."""
 
     def __init__(self, connection: Connection, incoming: Incoming) -> None:
@@ -372,10 +372,10 @@ class Answer:
         return b"".join([data async for blocks in self.blocks() for _, data in blocks])
 
 
-class WholeAnswer(Answer):
+class WholeAnswer(HttpAnswer):
     """An answer that was read, with another body in place of its own."""
 
-    def __init__(self, answer: Answer, body: bytes) -> None:
+    def __init__(self, answer: HttpAnswer, body: bytes) -> None:
         super().__init__(answer._connection, answer._incoming)
         self._body = body
 
@@ -409,7 +409,7 @@ class Connections:
     @contextlib.asynccontextmanager
     async def ask(
         self, method: str, target: str, body: bytes | None, seconds: float
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[HttpAnswer]:
         """Send a request; yields the answer when its head has arrived.
 
         If the block ends before the answer does, by an error, a cancellation or the deadline, the connection
@@ -426,7 +426,7 @@ class Connections:
         self.busy.add(connection)
         timer = loop.call_at(until, connection.fail, asyncio.TimeoutError())
         try:
-            yield Answer(
+            yield HttpAnswer(
                 connection, await connection.send(self._request(method, target, body), body or b"")
             )
         finally:

@@ -29,7 +29,7 @@ _SPELLINGS = {
 _PARAMETER = re.compile(r"(\w+)\s*=\s*\"?([\d.]+)")
 
 
-class Said(NamedTuple):
+class RateLimit(NamedTuple):
     """One limit, by an answer."""
 
     kind: str
@@ -42,7 +42,7 @@ class Said(NamedTuple):
     """Seconds until all of it is back."""
 
 
-def read(headers: Mapping[str, str]) -> Iterator[Said]:
+def read(headers: Mapping[str, str]) -> Iterator[RateLimit]:
     """The limits in an answer's headers, at most one of each kind; names are in lower case."""
     for kind in KINDS:
         found = next(filter(None, (_spelt(headers, kind, one) for one in _SPELLINGS[kind])), None)
@@ -52,7 +52,7 @@ def read(headers: Mapping[str, str]) -> Iterator[Said]:
             yield found
 
 
-def _spelt(headers: Mapping[str, str], kind: str, name: str) -> Said | None:
+def _spelt(headers: Mapping[str, str], kind: str, name: str) -> RateLimit | None:
     said = headers.get(name.format("remaining"))
     if said is None:
         return None
@@ -61,10 +61,10 @@ def _spelt(headers: Mapping[str, str], kind: str, name: str) -> Said | None:
     if remaining is None or reset is None:
         return None
     limit = number(re.split("[,;]", headers.get(name.format("limit"), ""))[0])
-    return Said(kind, remaining, limit, reset)
+    return RateLimit(kind, remaining, limit, reset)
 
 
-def _draft(headers: Mapping[str, str]) -> Said | None:
+def _draft(headers: Mapping[str, str]) -> RateLimit | None:
     """`"name";r=5;t=30`, of several policies the one with the smallest rest; or `remaining=5, reset=30`."""
     said = headers.get("ratelimit", "")
     policies = {_name(one): one for one in headers.get("ratelimit-policy", "").split(",")}
@@ -75,7 +75,7 @@ def _draft(headers: Mapping[str, str]) -> Said | None:
         reset = values.get("reset", values.get("t", policy.get("w")))
         if remaining is not None and reset is not None:
             limit = values.get("limit", policy.get("q"))
-            found.append(Said("requests", remaining, limit, reset))
+            found.append(RateLimit("requests", remaining, limit, reset))
     return min(found, key=lambda one: one.remaining, default=None)
 
 

@@ -84,7 +84,7 @@ async def drive(
     try:
         with watched(health or Health()):
             while (response := await run.answers.get()) is not None:
-                run.room.read()
+                run.in_flight_limit.read()
                 yield response
         await working
     finally:
@@ -140,7 +140,7 @@ class _Run:
         """Those of them that were sent and not refused."""
         self.arrivals = None if arrivals is None else iter(arrivals)
         self.adaptive = concurrency if isinstance(concurrency, Adaptive) else None
-        self.room = _Room(concurrency)
+        self.in_flight_limit = _InFlightLimit(concurrency)
         self.begin: int | None = None
         """`time.monotonic_ns()` when the first request was ready."""
         self.answers: asyncio.Queue[Response | None] = asyncio.Queue()
@@ -207,7 +207,7 @@ class _Run:
 
     async def _send_all(self) -> None:
         while (turn := await self._next()) is not None:
-            free = await self.room.enter()
+            free = await self.in_flight_limit.enter()
             let_out = await self.client.admitted()
             if turn.scheduled is None or turn.refusals:
                 start = max(free, turn.prepared.taken, let_out or 0)
@@ -272,7 +272,7 @@ class _Run:
             del self.in_flight[task]
             if self.adaptive is not None:
                 self.adaptive.limited()
-            self.room.leave(answered=False)
+            self.in_flight_limit.leave(answered=False)
             self.landed.set()
             return
         self.answered.add(task)
@@ -282,7 +282,7 @@ class _Run:
             self.budget.spend(request, response)
         if self.adaptive is not None:
             self.adaptive.completed(response.times.done / 1e9)
-        self.room.leave()
+        self.in_flight_limit.leave()
         self.landed.set()
         self.answers.put_nowait(await self.client.recounted(response))
 
@@ -303,10 +303,10 @@ class _Run:
                 waiting = await self.client.waiting()
                 if waiting is not None:
                     adaptive.queued(waiting, len(self.in_flight))
-                    self.room.changed()
+                    self.in_flight_limit.changed()
 
 
-class _Room:
+class _InFlightLimit:
     """Limits the requests in flight; as many answers may wait to be read."""
 
     def __init__(self, concurrency: int | Adaptive) -> None:

@@ -80,7 +80,7 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class RequestInFlight:
     """A request that is out."""
 
     at: float
@@ -199,19 +199,21 @@ class RateLimits:
                 )
         return ""
 
-    def sent(self, moment: float) -> Sent:
+    def sent(self, moment: float) -> RequestInFlight:
         """A request goes out."""
         relied = tuple(
             kind for kind, one in self.allowances.items() if one.remaining < self._wanted(kind)
         )
         self._unheard += 1
-        return Sent(moment, relied)
+        return RequestInFlight(moment, relied)
 
     def lost(self) -> None:
         """A request ended without the head of an answer."""
         self._unheard -= 1
 
-    def heard(self, sent: Sent, status: int, headers: Mapping[str, str], moment: float) -> None:
+    def heard(
+        self, sent: RequestInFlight, status: int, headers: Mapping[str, str], moment: float
+    ) -> None:
         """The head of an answer came; names of `headers` are in lower case."""
         self._unheard -= 1
         self._read(headers, moment)
@@ -245,7 +247,7 @@ class RateLimits:
                 self._until = until + self._spread(until - now())
                 self._window, self._threshold = 1.0, max(1.0, self._unheard / 2)
 
-    def _refuse(self, sent: Sent, headers: Mapping[str, str], moment: float) -> None:
+    def _refuse(self, sent: RequestInFlight, headers: Mapping[str, str], moment: float) -> None:
         self.figures.refused += 1
         for kind in sent.relied:
             self.allowances[kind].windowed = True

@@ -88,7 +88,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class How:
+class ImportOptions:
     """Options of an import."""
 
     ml_task: MLTask
@@ -107,7 +107,9 @@ class How:
     """Other values that the result depends on, for the manifest."""
 
 
-def make(run: KitRun, how: How, root: Path, site: Site, say: Say = lambda line: None) -> Experiment:
+def make(
+    run: KitRun, how: ImportOptions, root: Path, site: Site, say: Say = lambda line: None
+) -> Experiment:
     """Convert a run into an experiment; return an existing one of the same files and options.
 
     Args:
@@ -150,7 +152,7 @@ def _identity(experiment: Experiment) -> str | None:
     return None if imported is None else str(imported.get("identity"))
 
 
-def _key(run: KitRun, how: How) -> dict[str, Any]:
+def _key(run: KitRun, how: ImportOptions) -> dict[str, Any]:
     """All that the experiment depends on in addition to the files."""
     return {
         "hpcbench": hpcbench.__version__,
@@ -204,7 +206,7 @@ class _Read:
 def _fill(
     experiment: Experiment,
     run: KitRun,
-    how: How,
+    how: ImportOptions,
     site: Site,
     origin: Mapping[str, Any],
     say: Say,
@@ -310,7 +312,9 @@ def _count(found: _Read, sample: KitSample) -> None:
         found.lowest, found.highest = min(found.lowest, number), max(found.highest, number)
 
 
-def _run_task(experiment: Experiment, run: KitRun, how: How, one: _Read) -> ResolvedRunTask:
+def _run_task(
+    experiment: Experiment, run: KitRun, how: ImportOptions, one: _Read
+) -> ResolvedRunTask:
     task = one.task
     model = Model(
         name=_definition(how.model or run.model),
@@ -444,7 +448,7 @@ def _response(sample_id: str, outcome: Any, answer: str | None) -> Response:
     )
 
 
-def _plan_text(run: KitRun, how: How) -> str:
+def _plan_text(run: KitRun, how: ImportOptions) -> str:
     """The text in place of a plan."""
     import yaml
 
@@ -465,7 +469,7 @@ def _manifest(
     resolved: ResolvedPlan,
     measured: Measured,
     run: KitRun,
-    how: How,
+    how: ImportOptions,
     found: Sequence[_Read],
     origin: Mapping[str, Any],
     work: WorkPlan,

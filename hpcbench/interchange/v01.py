@@ -21,7 +21,7 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment, home
 from hpcbench.files.atomic import replacing
-from hpcbench.interchange.imports import How, flat, make
+from hpcbench.interchange.imports import ImportOptions, flat, make
 from hpcbench.interchange.kit_results import KitRun, KitSample, KitTask
 from hpcbench.plugins import DatasetIterator
 from hpcbench.registry.catalog import Catalog
@@ -71,13 +71,13 @@ def experiments_of(
     Raises:
         UserError: of all rows, what cannot be read.
     """
-    found, problems = list[tuple[KitRun, How]](), list[Problem]()
+    found, problems = list[tuple[KitRun, ImportOptions]](), list[Problem]()
     for row in rows:
         try:
             ml_task = catalog.get(MLTask, row.ml_task)
             names = row.metrics or ml_task.default_metrics or ml_task.metrics
             metrics = tuple(metric_of(catalog, name) for name in names)
-            how = How(ml_task, metrics, name=row.name, dataset=row.dataset.name)
+            how = ImportOptions(ml_task, metrics, name=row.name, dataset=row.dataset.name)
             found.append((read(row, note), how))
         except UserError as error:
             problems.extend(error.problems)

@@ -175,6 +175,28 @@ class PublishersMetric(SampleMetric):
 
     distribution: ClassVar[str]
     """The package on PyPI."""
+    alone_seconds: ClassVar[float]
+    """Time limit of a sample that is scored alone."""
+
+    @abstractmethod
+    def score_all(self, pairs: Sequence[Pair], seconds: float) -> list[Any]:
+        """The parts of each sample, or the exception that says why it has none.
+
+        Args:
+            pairs: predictions and references.
+            seconds: time limit of one sample.
+        """
+
+    def score(self, prediction: object, references: Sequence[Any]) -> Any:
+        """One sample alone.
+
+        Raises:
+            NotInstalled, ProgramFailed, ValueError: why it has no score.
+        """
+        (found,) = self.score_all([(prediction, references)], self.alone_seconds)
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def check_here(self) -> None:
         """Check that the metric can score here.
@@ -194,6 +216,7 @@ class PublishersMetric(SampleMetric):
 class FunctionMetric(PublishersMetric):
     """A metric whose values a function of its publisher's package computes, in a process for each sample."""
 
+    alone_seconds = math.inf
     module: ClassVar[str]
     """Module with the function, imported once, before the processes start."""
 
@@ -209,18 +232,6 @@ class FunctionMetric(PublishersMetric):
     def parts(self, computed: Any) -> Any:
         """The parts of a sample, of what was computed."""
 
-    def score(self, prediction: object, references: Sequence[Any]) -> Any:
-        """One sample alone.
-
-        Raises:
-            NotInstalled: the package is not here.
-            ProgramFailed: the function raised, or ended its process.
-        """
-        (found,) = self._computed([(prediction, references)], None)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
     def score_all(self, pairs: Sequence[Pair], seconds: float) -> list[Any]:
         """The parts of each sample, or the exception that says why it has none; as many at once as CPUs.
 
@@ -233,7 +244,7 @@ class FunctionMetric(PublishersMetric):
         except ImportError as error:
             return [error] * len(pairs)
 
-    def _computed(self, pairs: Sequence[Pair], seconds: float | None) -> list[Any]:
+    def _computed(self, pairs: Sequence[Pair], seconds: float) -> list[Any]:
         self.check_here()
         importlib.import_module(self.module)
         calls = [
@@ -250,6 +261,7 @@ class FunctionMetric(PublishersMetric):
 class ProgramMetric(PublishersMetric):
     """A metric whose values a program computes."""
 
+    alone_seconds = START
     accepts: ClassVar[tuple[str, ...]] = ("text",)
     most_at_once: ClassVar[int] = 500
     """Samples of one run at most."""
@@ -279,17 +291,6 @@ class ProgramMetric(PublishersMetric):
         Raises:
             Exception: the program's results are missing, or not of its form.
         """
-
-    def score(self, prediction: object, references: Sequence[Any]) -> Any:
-        """One sample alone: a whole run of the program.
-
-        Raises:
-            NotInstalled, ProgramFailed, ValueError: why it has no score.
-        """
-        (found,) = self.score_all([(prediction, references)], START)
-        if isinstance(found, Exception):
-            raise found
-        return found
 
     def score_all(self, pairs: Sequence[Pair], seconds: float) -> list[Any]:
         """The parts of each sample, or the exception that says why it has none.

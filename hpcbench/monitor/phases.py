@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from hpcbench.monitor.gauges import EngineState
+from hpcbench.monitor.engine_metrics import EngineState
 from hpcbench.monitor.host import Disk, HostMemory, Traffic
 from hpcbench.monitor.nvml import THROTTLES, Gpu, GpuReading
 

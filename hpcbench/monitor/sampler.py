@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from hpcbench.monitor.alarms import GIB, Alarm, Alarms
 from hpcbench.monitor.devices import gpus, visible
-from hpcbench.monitor.gauges import EngineState, engine_state
+from hpcbench.monitor.engine_metrics import EngineState, engine_state
 from hpcbench.monitor.host import Cgroup, Disk, HostMemory, ProcessTree, Traffic, network
 from hpcbench.monitor.nvml import Gpu, Nvml
 from hpcbench.monitor.phases import HostSource, Phase, Reading, Tally

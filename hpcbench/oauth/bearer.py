@@ -15,7 +15,7 @@ from pydantic import AfterValidator
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault
 from hpcbench.oauth import token_file
-from hpcbench.oauth.keeper import Granted, TokenFailed, TokenRefused
+from hpcbench.oauth.keeper import GrantedToken, TokenFailed, TokenRefused
 from hpcbench.oauth.lifecycle import Lifecycle, any_jitter
 from hpcbench.oauth.options import AuthOptions, in_the_clear
 
@@ -123,10 +123,10 @@ class Bearer:
         rejected, token = self._life.replaced, self._life.token
         return rejected or (token.access if token else None), rejected is not None
 
-    def _asked(self, old: str | None, full: bool) -> tuple[Granted | None, TokenFailed]:
+    def _asked(self, old: str | None, full: bool) -> tuple[GrantedToken | None, TokenFailed]:
         """A token; else None, and why there is none."""
 
-        async def asking() -> Granted:
+        async def asking() -> GrantedToken:
             return await self._source.obtain(old, full=full)
 
         try:
@@ -137,7 +137,7 @@ class Bearer:
             return None, error
         return granted, TokenFailed("the token had expired when it came")
 
-    def _renewed(self, granted: Granted | None, failure: TokenFailed) -> None:
+    def _renewed(self, granted: GrantedToken | None, failure: TokenFailed) -> None:
         self._failure = failure
         if granted is None:
             self._life.failed(token_file.now(), failure.wait)

@@ -50,7 +50,7 @@ class TokenRefused(TokenFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class GrantedToken:
     """A token and how it was got."""
 
     token: Token
@@ -62,7 +62,7 @@ class Granted:
 class Source(Protocol):
     """Where tokens come from."""
 
-    async def obtain(self, old: str | None, *, full: bool) -> Granted:
+    async def obtain(self, old: str | None, *, full: bool) -> GrantedToken:
         """A token.
 
         Args:

@@ -20,12 +20,12 @@ from typing import Any
 
 from hpcbench import retry_after, secret
 from hpcbench.errors import EnvironmentFault, HpcbenchError
-from hpcbench.oauth import messages, token_file
-from hpcbench.oauth.keeper import Granted, Kind, TokenFailed, TokenRefused
+from hpcbench.oauth import token_file, token_messages
+from hpcbench.oauth.keeper import GrantedToken, Kind, TokenFailed, TokenRefused
 from hpcbench.oauth.lifecycle import Token
-from hpcbench.oauth.messages import GrantRefused
 from hpcbench.oauth.options import SECRETS, AuthOptions
 from hpcbench.oauth.token_file import Record, Store
+from hpcbench.oauth.token_messages import GrantRefused
 from hpcbench.oauth.transport import Http, Reply, Transport, Unsent, discover
 
 PATIENCE_SECONDS = 75.0
@@ -71,15 +71,15 @@ class TokenServer:
         self._ahead = 0.0
         """Seconds that the server's clock is ahead of ours, as far as it matters."""
 
-    async def obtain(self, old: str | None, *, full: bool) -> Granted:
+    async def obtain(self, old: str | None, *, full: bool) -> GrantedToken:
         """See `Source`."""
         older = None if full else self._heard
         try:
             if (found := self._other(await self._read(), old, older)) is not None:
-                return Granted(found, "cache")
+                return GrantedToken(found, "cache")
             async with self._alone(old, older) as found:
                 if found is not None:
-                    return Granted(found, "cache")
+                    return GrantedToken(found, "cache")
                 await self._whole()
                 return await self._ask(await self._read(), full=full)
         except HpcbenchError as error:
@@ -87,7 +87,7 @@ class TokenServer:
         except OSError as error:
             raise TokenFailed(f"the file of tokens: {error}") from None
 
-    async def login(self, refresh: str | None = None) -> Granted:
+    async def login(self, refresh: str | None = None) -> GrantedToken:
         """Authenticate now, whatever the file holds, and replace it.
 
         Args:
@@ -156,7 +156,7 @@ class TokenServer:
                 raise TokenFailed("another process asks for the token, and has not got it yet")
             await asyncio.sleep(self._poll * (0.75 + random.random() / 2))  # noqa: S311
 
-    async def _ask(self, record: Record | None, *, full: bool) -> Granted:
+    async def _ask(self, record: Record | None, *, full: bool) -> GrantedToken:
         """A token from the server; the caller holds the lease."""
         if self.options.grant_type == "client_credentials":
             return await self._authenticated(record, fallback=False)
@@ -214,7 +214,7 @@ class TokenServer:
             f"put a new one into {self.options.refresh_token}, then run `hpcbench auth login MODEL`"
         )
 
-    async def _refreshed(self, record: Record) -> Granted:
+    async def _refreshed(self, record: Record) -> GrantedToken:
         """A token by the record's refresh token."""
         assert record.refresh is not None
         marked = replace(self._now(record), sent=True)
@@ -242,14 +242,14 @@ class TokenServer:
             return replace(record, access="", boot=token_file.this_boot(), since=at, written=at)
         return replace(record, boot=token_file.this_boot(), since=token.since, written=at)
 
-    async def _authenticated(self, record: Record | None, *, fallback: bool) -> Granted:
+    async def _authenticated(self, record: Record | None, *, fallback: bool) -> GrantedToken:
         """A token by the credential itself."""
         try:
             return await self._request("full_auth", record, fallback=fallback)
         except _Busy as busy:
             raise busy.failure from None
 
-    async def _request(self, kind: Kind, record: Record | None, *, fallback: bool) -> Granted:
+    async def _request(self, kind: Kind, record: Record | None, *, fallback: bool) -> GrantedToken:
         if self._endpoint is None:
             await self._discover(kind)
         assert self._endpoint is not None
@@ -258,7 +258,7 @@ class TokenServer:
         if self._other_clock(reply):
             since, reply = await self._send(self._endpoint, kind, refresh)
         try:
-            found = messages.answer(reply.status, reply.headers, reply.body, kind)
+            found = token_messages.read_answer(reply.status, reply.headers, reply.body, kind)
         except TokenRefused as error:
             raise error if reply.status >= 400 else _Odd(str(error), kind=kind) from None
         except TokenFailed as error:
@@ -279,11 +279,11 @@ class TokenServer:
             before=record if kind == "refresh_token" else None,
         )  # fmt: skip
         self._heard = token_file.this_boot(), since
-        return Granted(Token(found.access, since, found.lifetime), kind, fallback)
+        return GrantedToken(Token(found.access, since, found.lifetime), kind, fallback)
 
     async def _send(self, endpoint: str, kind: Kind, refresh: str | None) -> tuple[float, Reply]:
         """The moment before a request, and its answer."""
-        asked = messages.ask(self.options, endpoint, kind, refresh, self._ahead)
+        asked = token_messages.request(self.options, endpoint, kind, refresh, self._ahead)
         since = token_file.now()
         try:
             return since, await self._transport.send("POST", endpoint, asked.headers, asked.body)

@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from hpcbench.open_inference.messages import (
+from hpcbench.open_inference.protobuf_classes import (
     ModelInferRequest,
     ModelInferResponse,
     ModelStreamInferResponse,

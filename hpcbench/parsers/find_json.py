@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hpcbench.parsers.json_repair import (
     SURPLUS_BRACKETS,
     Broken,
-    Found,
+    FoundJson,
     TooDeep,
     mend,
     strict,
@@ -36,7 +36,7 @@ ESCAPED_TWICE = "escaped twice"
 class Candidate:
     """JSON that may be the answer."""
 
-    found: Found
+    found: FoundJson
     """The JSON and its place."""
     form: str
     """`json`: it is the whole answer; `fence`: the content of a code fence; `prose`: within other text."""
@@ -137,7 +137,7 @@ def _has_quote(text: str, start: int, end: int) -> bool:
     return _QUOTE.search(text, start, end) is not None
 
 
-def _placed(text: str, one: Found, fenced: bool, whole: tuple[int, int]) -> Candidate:
+def _placed(text: str, one: FoundJson, fenced: bool, whole: tuple[int, int]) -> Candidate:
     """A candidate with its form, in a text that spans `whole`; surplus brackets behind it belong to it."""
     surplus = _SURPLUS.match(text, one.end)
     end = one.end if surplus is None else surplus.end()

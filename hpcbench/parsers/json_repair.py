@@ -50,7 +50,7 @@ Json = dict[str, Any] | list[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundJson:
     """A JSON object or list in a text."""
 
     value: Json
@@ -81,7 +81,7 @@ class TooDeep(Exception):
 # --- sound JSON -----------------------------------------------------------------------------------------
 
 
-def strict(text: str, start: int) -> Found:
+def strict(text: str, start: int) -> FoundJson:
     """The JSON value that begins at `start`; equal keys, NaN and LaTeX, which Python reads, are slips.
 
     Raises:
@@ -124,7 +124,7 @@ def strict(text: str, start: int) -> Found:
     if not isinstance(value, (dict, list)):
         raise Broken(start)
     check_depth(value)
-    return Found(value, start, end, tuple(slips))
+    return FoundJson(value, start, end, tuple(slips))
 
 
 DIGITS = 4300
@@ -234,7 +234,7 @@ class _Cut(Exception):
 
 def mend(
     text: str, start: int, truncated: bool = False, fenced: bool = False, comments: int = -1
-) -> Found:
+) -> FoundJson:
     """The object or list that begins at `start`, its slips mended.
 
     Args:
@@ -277,7 +277,7 @@ class _Mender:
         self.inner_quotes = False
         """Whether a text may contain unescaped quotes; else every quote ends it."""
 
-    def run(self) -> Found:
+    def run(self) -> FoundJson:
         comma = False
         while self.frames:
             line_break = self.skip()
@@ -320,8 +320,8 @@ class _Mender:
     def slip(self, name: str) -> None:
         self.slips[name] = None
 
-    def found(self, *, cut: bool) -> Found:
-        return Found(self.root, self.start, self.at, tuple(self.slips), cut)
+    def found(self, *, cut: bool) -> FoundJson:
+        return FoundJson(self.root, self.start, self.at, tuple(self.slips), cut)
 
     def skip(self) -> bool:
         """Skip white space and comments; return whether a line ended in them."""
@@ -341,7 +341,7 @@ class _Mender:
     def over(self) -> bool:
         return self.at >= len(self.text) or (self.fenced and self.text.startswith("```", self.at))
 
-    def ended(self) -> Found:
+    def ended(self) -> FoundJson:
         """Close all open brackets at the end of the text."""
         inner = self.frames[-1][0]
         if not inner and len(self.frames) > 1 and isinstance(self.frames[-2][0], list):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from hpcbench.parsers import loose_forms
 from hpcbench.parsers.find_json import Candidate, Search, find
-from hpcbench.parsers.json_repair import EQUAL_KEYS, Found
+from hpcbench.parsers.json_repair import EQUAL_KEYS, FoundJson
 from hpcbench.parsers.reasoning import UNFINISHED, Answer, answer_in, strip_reasoning
 from hpcbench.parsers.schemas import Judgement, Schema
 from hpcbench.parsers.wrapping import unwrapped
@@ -171,7 +171,7 @@ class DataParser:
         first, last = found[0].found, found[-1].found
         slips = dict.fromkeys(slip for one in found for slip in one.found.repairs)
         listed = [one.found.value for one in found]
-        whole = Found(listed, first.start, last.end, (*slips, NO_LIST), last.cut)
+        whole = FoundJson(listed, first.start, last.end, (*slips, NO_LIST), last.cut)
         return [Candidate(whole, found[0].form)]
 
     def _suited(self, candidate: Candidate) -> tuple[Candidate, tuple[str, ...]]:
@@ -184,7 +184,7 @@ class DataParser:
             and len(value) == 1
             and isinstance(value[0], dict)
         ):
-            found = Found(value[0], found.start, found.end, slips, found.cut)
+            found = FoundJson(value[0], found.start, found.end, slips, found.cut)
             return Candidate(found, candidate.form), (*slips, IN_A_LIST)
         return candidate, slips
 

@@ -61,7 +61,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class Requester:
     """The client of a request."""
 
     kind: Literal["session", "token", "owner", "plain"]
@@ -174,7 +174,7 @@ class Sessions:
             del self._sessions[identity]
             return None
 
-    def who(self, access: str) -> Who | None:
+    def who(self, access: str) -> Requester | None:
         """The client with this access key; None: the key is unknown."""
         identity, _, _ = access.partition(".")
         digest = _digest(access)
@@ -186,8 +186,8 @@ class Sessions:
             for known, expires in session.access:
                 if hmac.compare_digest(known, digest) and now < expires:
                     if session.plain:
-                        return Who("plain", identity, frozenset({"read"}), expires)
-                    return Who("session", identity, ALL, expires)
+                        return Requester("plain", identity, frozenset({"read"}), expires)
+                    return Requester("session", identity, ALL, expires)
         return None
 
     def lives(self, identity: str) -> bool:
@@ -216,12 +216,12 @@ class Sessions:
         self._sessions = {name: one for name, one in self._sessions.items() if now < one.ends}
 
 
-class _Kept(Model):
+class _StoredToken(Model):
     row: TokenRow
     sha256: str
 
 
-_KEPT = TypeAdapter(tuple[_Kept, ...])
+_STORED_TOKENS = TypeAdapter(tuple[_StoredToken, ...])
 
 
 class Tokens:
@@ -235,7 +235,7 @@ class Tokens:
     def __init__(self, path: Path, clock: Clock = time.time) -> None:
         self._path, self._clock = path, clock
         self._seen: tuple[int, int, int] | None = None
-        self._kept: tuple[_Kept, ...] = ()
+        self._kept: tuple[_StoredToken, ...] = ()
         self._lock = threading.Lock()
 
     def rows(self) -> tuple[TokenRow, ...]:
@@ -265,7 +265,7 @@ class Tokens:
                 raise PortalFault(
                     409, "conflict", f"there are {MOST_TOKENS} tokens already", "revoke a token"
                 )
-            kept.append(_Kept(row=row, sha256=_digest(token).hex()))
+            kept.append(_StoredToken(row=row, sha256=_digest(token).hex()))
         return TokenMade(row=row, token=token)
 
     def revoke(self, identity: str) -> bool:
@@ -276,16 +276,16 @@ class Tokens:
             kept[:] = left
         return found
 
-    def who(self, token: str) -> Who | None:
+    def who(self, token: str) -> Requester | None:
         """The client with this token; None: the token is unknown."""
         shown = _digest(token).hex()
         for one in self._read():
             if hmac.compare_digest(one.sha256, shown) and self._clock() < one.row.expires:
-                return Who("token", one.row.id, frozenset(one.row.scopes), one.row.expires)
+                return Requester("token", one.row.id, frozenset(one.row.scopes), one.row.expires)
         return None
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[list[_Kept]]:
+    def _changing(self) -> Iterator[list[_StoredToken]]:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self._path.with_suffix(".lock"), flags, 0o600)
         try:
@@ -299,7 +299,7 @@ class Tokens:
         finally:
             os.close(descriptor)
 
-    def _read(self) -> tuple[_Kept, ...]:
+    def _read(self) -> tuple[_StoredToken, ...]:
         with self._lock:
             try:
                 found = self._path.lstat()
@@ -309,7 +309,7 @@ class Tokens:
             seen = (found.st_ino, found.st_mtime_ns, found.st_size)
             if seen != self._seen:
                 try:
-                    self._kept = _KEPT.validate_json(read_secret(self._path) or "[]")
+                    self._kept = _STORED_TOKENS.validate_json(read_secret(self._path) or "[]")
                 except ValidationError:
                     self._kept = ()  # an invalid file gives no access
                 self._seen = seen
@@ -387,13 +387,13 @@ class Desk:
         """Name of the cookie of the script-free pages."""
         return f"hpcbench-{self.instance}-plain"
 
-    def bearer(self, token: str) -> Who | None:
+    def bearer(self, token: str) -> Requester | None:
         """The client with this token; None: the token is unknown."""
         if hmac.compare_digest(_digest(self.owner), _digest(token)):
-            return Who("owner", "owner", ALL, NEVER)
+            return Requester("owner", "owner", ALL, NEVER)
         return self.tokens.who(token)
 
-    def still(self, who: Who) -> bool:
+    def still(self, who: Requester) -> bool:
         """Whether a client still has access; streams check this repeatedly."""
         if who.kind in {"session", "plain"}:
             return self.sessions.lives(who.id)

@@ -14,7 +14,7 @@ from pathlib import Path
 from hpcbench.comparison.history import results_dir
 from hpcbench.files.atomic import create_exclusive, read_lines
 from hpcbench.portal.json_safe import finite
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 
 MOST = 10_000
 """Most notes that the portal reads, the newest."""
@@ -24,7 +24,7 @@ REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class ChangeNote:
     """A note on a change."""
 
     id: str
@@ -50,10 +50,10 @@ class Noted:
         return self.reason is not None and (self.until is None or self.until > time.time())
 
 
-_notes: Kept[tuple[Noted, ...]] = Kept(8)
+_notes: LruCache[tuple[ChangeNote, ...]] = LruCache(8)
 
 
-def acknowledgements(root: Path) -> tuple[Noted, ...]:
+def acknowledgements(root: Path) -> tuple[ChangeNote, ...]:
     """The newest note of each change in a home; newest first."""
     folder = _folder(root)
     numbers = _numbers(folder)
@@ -66,7 +66,7 @@ def noted_stamp(root: Path) -> tuple[int, int]:
     return len(numbers), max(numbers, default=0)
 
 
-def write(root: Path, noted: Noted) -> None:
+def write(root: Path, noted: ChangeNote) -> None:
     """Add a note.
 
     Raises:
@@ -79,8 +79,8 @@ def write(root: Path, noted: Noted) -> None:
         number += 1
 
 
-def _read(folder: Path, numbers: list[int]) -> tuple[Noted, ...]:
-    found: dict[str, Noted] = {}
+def _read(folder: Path, numbers: list[int]) -> tuple[ChangeNote, ...]:
+    found: dict[str, ChangeNote] = {}
     for number in reversed(numbers[-MOST:]):
         for line in read_lines(folder / f"{number:05d}.jsonl"):
             noted = _noted(line)
@@ -90,14 +90,14 @@ def _read(folder: Path, numbers: list[int]) -> tuple[Noted, ...]:
     return tuple(found.values())
 
 
-def _noted(line: dict[str, object]) -> Noted | None:
+def _noted(line: dict[str, object]) -> ChangeNote | None:
     """The note in a line; None: the line is no valid note. Other users of a group may write here."""
     at, reason = finite(line.get("time")), line.get("reason")
     texts = [line.get(name) for name in ("id", "trend", "first", "by")]
     if at is None or not all(isinstance(text, str) and len(text) <= 300 for text in texts):
         return None
     identity, trend, first, by = map(str, texts)
-    return Noted(
+    return ChangeNote(
         id=identity, trend=trend, first=first, worse=bool(line.get("worse")), by=by, time=at,
         reason=reason[:REASON] if isinstance(reason, str) else None,
         until=finite(line.get("until")),

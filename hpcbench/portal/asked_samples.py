@@ -15,7 +15,7 @@ from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
@@ -61,12 +61,14 @@ class Names:
 
 
 @dataclass
-class Asked:
+class DatasetReader:
     """Opens datasets; every method may be called from any thread."""
 
-    _open: Kept[_Opened] = field(default_factory=lambda: Kept(KEPT_BYTES, lambda one: one.bytes))
-    _names: Kept[Names] = field(
-        default_factory=lambda: Kept(
+    _open: LruCache[_Opened] = field(
+        default_factory=lambda: LruCache(KEPT_BYTES, lambda one: one.bytes)
+    )
+    _names: LruCache[Names] = field(
+        default_factory=lambda: LruCache(
             MOST_IDS,
             lambda one: one.ids.estimated_size() + one.documents.estimated_size(),
         )

@@ -21,11 +21,11 @@ from hpcbench.portal.context import Portal
 from hpcbench.portal.index import ExperimentQuery
 from hpcbench.portal.models.cluster import Cluster, ClusterJob, LocalWork, NodeCell, Partition
 from hpcbench.portal.models.live import ClusterNews
-from hpcbench.portal.quotas import rooms
+from hpcbench.portal.quotas import disk_usages
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.site import Site
 from hpcbench.slurm.nodes import Node, expand_nodes, nodes_answer, parse_nodes, partitions_answer
-from hpcbench.slurm.shared_answer import Answer
+from hpcbench.slurm.shared_answer import SharedAnswer
 
 MAX_AGE = 30.0
 """Shortest time between two queries, seconds."""
@@ -87,7 +87,7 @@ class Watch:
             site = user_site()
         except HpcbenchError:
             site = None
-        room = rooms(_places(self._portal, site))
+        room = disk_usages(_places(self._portal, site))
         if not slurm.available():
             work = tuple(_local(self._portal))
             return Cluster(available=False, asked=time.time(), room=room, local=work)
@@ -108,7 +108,7 @@ class Watch:
         )
 
 
-def _oldest(jobs: float, nodes: Answer) -> float | None:
+def _oldest(jobs: float, nodes: SharedAnswer) -> float | None:
     """Query time of the oldest part of the state; None: a part was never answered."""
     return min(jobs, nodes.time) or None
 

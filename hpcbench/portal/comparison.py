@@ -33,11 +33,11 @@ from hpcbench.experiment.view.performance_json import Speed
 from hpcbench.portal.context import Portal, once
 from hpcbench.portal.faults import PortalFault, bad_request, missing
 from hpcbench.portal.json_safe import sound
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.portal.models import comparisons
 from hpcbench.portal.packed import packed
-from hpcbench.portal.results_cache import Seen, results_of, seen
-from hpcbench.portal.slow_work import Progress, Slow
+from hpcbench.portal.results_cache import PageExperiment, results_of, seen
+from hpcbench.portal.slow_work import Progress, SlowWork
 from hpcbench.subprocesses import kill_session, why_it_ended
 
 MOST_RUNS = 8
@@ -68,7 +68,7 @@ _MADE = b"made\n"
 class Run:
     """A run of a request."""
 
-    experiment: Seen
+    experiment: PageExperiment
     """Its experiment."""
     run_task: str | None
     """Only this run task; None: all."""
@@ -82,7 +82,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ComparisonRequest:
     """A requested comparison."""
 
     runs: tuple[Run, ...]
@@ -117,7 +117,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class FullComparison:
     """A comparison, and the results that its samples and figures need."""
 
     packed: bytes
@@ -142,16 +142,18 @@ class Whole:
 class Comparisons:
     """Comparisons for all requests of one portal."""
 
-    _wholes: Kept[Whole] = field(default_factory=lambda: Kept(KEPT_BYTES, lambda one: one.nbytes))
-    _changes: Kept[SampleChanges] = field(
-        default_factory=lambda: Kept(CHANGES_BYTES, lambda one: 2 * PAIR + one.nbytes)
+    _wholes: LruCache[FullComparison] = field(
+        default_factory=lambda: LruCache(KEPT_BYTES, lambda one: one.nbytes)
     )
-    _figures: Kept[Any] = field(default_factory=lambda: Kept(200))
-    flips: Kept[bytes] = field(default_factory=lambda: Kept(FLIPS_BYTES, len))
-    """Pages of samples as they are sent; each has `Asked.stamp`."""
-    slow: Slow = field(default_factory=Slow)
+    _changes: LruCache[SampleChanges] = field(
+        default_factory=lambda: LruCache(CHANGES_BYTES, lambda one: 2 * PAIR + one.nbytes)
+    )
+    _figures: LruCache[Any] = field(default_factory=lambda: LruCache(200))
+    flips: LruCache[bytes] = field(default_factory=lambda: LruCache(FLIPS_BYTES, len))
+    """Pages of samples as they are sent; each has `ComparisonRequest.stamp`."""
+    slow: SlowWork = field(default_factory=SlowWork)
 
-    def whole(self, asked: Asked) -> Whole:
+    def whole(self, asked: ComparisonRequest) -> FullComparison:
         """The comparison.
 
         Raises:
@@ -163,7 +165,7 @@ class Comparisons:
             self._wholes, asked.key, asked.stamp, lambda: _made(asked, progress), progress
         )
 
-    def changes(self, asked: Asked) -> SampleChanges:
+    def changes(self, asked: ComparisonRequest) -> SampleChanges:
         """Sample changes of the first pair of the first candidate, by the requested metric.
 
         Raises:
@@ -176,7 +178,7 @@ class Comparisons:
             return self._changes.of(key, stamp, lambda: _changes(asked))
         return self.slow.of(self._changes, key, stamp, lambda: _changes(asked))
 
-    def figure(self, asked: Asked, name: str, make: Callable[[], Any]) -> Any:
+    def figure(self, asked: ComparisonRequest, name: str, make: Callable[[], Any]) -> Any:
         """A figure of a comparison.
 
         Raises:
@@ -218,7 +220,7 @@ def read_runs(portal: Portal, names: Sequence[str]) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def pairs_of(asked: Asked, candidate: Run) -> tuple[tuple[str, str], ...]:
+def pairs_of(asked: ComparisonRequest, candidate: Run) -> tuple[tuple[str, str], ...]:
     """Pairs of run tasks of baseline and candidate; empty: `match_run_tasks` finds the pairs.
 
     Raises:
@@ -261,7 +263,7 @@ def pairs_of(asked: Asked, candidate: Run) -> tuple[tuple[str, str], ...]:
 # --- computation ----------------------------------------------------------------------------------------
 
 
-def _made(asked: Asked, progress: Progress) -> Whole:
+def _made(asked: ComparisonRequest, progress: Progress) -> FullComparison:
     """`compared`, by a process of its own where the scores are many.
 
     Raises:
@@ -279,7 +281,7 @@ def _scores_bytes(run: Run) -> int:
     return sum(stamp[1] for stamp in stamps if stamp is not None)
 
 
-def _made_apart(asked: Asked, progress: Progress) -> Whole:
+def _made_apart(asked: ComparisonRequest, progress: Progress) -> FullComparison:
     runs = [[str(run.experiment.path), run.run_task] for run in asked.runs]
     more = {"run_task": asked.run_task, "other": asked.other, "metric": asked.metric}
     request = json.dumps({"runs": runs, "common": asked.common, **more}).encode()
@@ -297,7 +299,7 @@ def _made_apart(asked: Asked, progress: Progress) -> Whole:
             for line in process.stdout:
                 if line == _MADE:
                     found = pickle.load(process.stdout)  # noqa: S301 - of our own process
-                    assert isinstance(found, Whole)
+                    assert isinstance(found, FullComparison)
                     return found
                 progress.share = float(line)
             process.wait()
@@ -321,12 +323,12 @@ def main() -> None:
         answers.flush()
 
     runs = tuple(Run(seen(Path(path)), run_task) for path, run_task in request.pop("runs"))
-    found = compared(Asked(runs, **request), tell)
+    found = compared(ComparisonRequest(runs, **request), tell)
     answers.write(_MADE + pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
     answers.close()
 
 
-def compared(asked: Asked, tell: Callable[[float], None]) -> Whole:
+def compared(asked: ComparisonRequest, tell: Callable[[float], None]) -> FullComparison:
     """Compare all runs with the first; `tell` receives the share that is done."""
     baseline, candidates = asked.baseline, asked.runs[1:]
     metrics = [asked.metric] if asked.metric else []
@@ -356,7 +358,7 @@ def compared(asked: Asked, tell: Callable[[float], None]) -> Whole:
         else None
         for one in results
     )
-    return Whole(packed(comparison.model_dump_json()), tuple(kept))
+    return FullComparison(packed(comparison.model_dump_json()), tuple(kept))
 
 
 def _side(run: Run) -> comparisons.CompareSide:
@@ -443,7 +445,7 @@ def _compared(result: CandidateResult, one: MetricDifference) -> comparisons.Met
 # --- samples --------------------------------------------------------------------------------------------
 
 
-def _changes(asked: Asked) -> SampleChanges:
+def _changes(asked: ComparisonRequest) -> SampleChanges:
     """See `Comparisons.changes`."""
     baseline, candidate = asked.baseline, asked.runs[1]
     try:
@@ -473,7 +475,7 @@ MOST_FLOWS = 40
 
 
 def figures_of(
-    whole: Whole, asked: Asked, portal: Portal
+    whole: FullComparison, asked: ComparisonRequest, portal: Portal
 ) -> dict[str, tuple[str, str, Callable[[], Any]]]:
     """Available figures: name → title, group, and a function that draws the figure (or returns none)."""
     found: dict[str, tuple[str, str, Callable[[], Any]]] = {}
@@ -493,7 +495,7 @@ def figures_of(
 
 
 def _flow(
-    asked: Asked, run: Run, result: CandidateResult, one: MetricDifference
+    asked: ComparisonRequest, run: Run, result: CandidateResult, one: MetricDifference
 ) -> Callable[[], Any]:
     def make() -> Any:
         from hpcbench.comparison.flips import moves
@@ -506,7 +508,7 @@ def _flow(
     return make
 
 
-def _tradeoffs(asked: Asked, portal: Portal) -> Iterator[Any]:
+def _tradeoffs(asked: ComparisonRequest, portal: Portal) -> Iterator[Any]:
     """Quality over speed of all runs together, if several of them answered the same questions."""
     from hpcbench.reporting.charts import tradeoffs
 

@@ -18,7 +18,7 @@ from hpcbench.portal.faults import missing
 
 if TYPE_CHECKING:
     from hpcbench.portal.broadcast import Hub
-    from hpcbench.portal.index.database import Index
+    from hpcbench.portal.index.sql_index import Index
     from hpcbench.schema.outputs import Database
 
 PartT = TypeVar("PartT")

@@ -301,7 +301,7 @@ def _moved(status: ExperimentStatus, gained: dict[str, int], started: set[str]) 
 
 def _heard(facts: Facts) -> float:
     """Time of the last sign of life of an experiment, by the clocks of its nodes, and not later than now."""
-    passes = facts.story.rounds
-    started = passes[-1].started if passes else 0.0
+    rounds = facts.run_state.rounds
+    started = rounds[-1].started if rounds else 0.0
     last = max((worker.heard for worker in facts.workers), default=0.0)
     return min(max(started, last), time.time())

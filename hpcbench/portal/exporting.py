@@ -26,8 +26,8 @@ from hpcbench.portal.index import ScoreKey
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.comparisons import Comparison
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, SampleCounts
-from hpcbench.portal.sample_table import Sheet
-from hpcbench.portal.samples import Chosen, Ordered, Sorted
+from hpcbench.portal.sample_table import SampleTable
+from hpcbench.portal.samples import OrderedSamples, SampleFilter, SampleOrder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +88,7 @@ def _parquet(table: Table) -> Iterator[bytes]:
 # --- samples --------------------------------------------------------------------------------------------
 
 
-def samples(sheet: Sheet, chosen: Chosen, ordered: Sorted) -> Table:
+def samples(table: SampleTable, chosen: SampleFilter, ordered: SampleOrder) -> Table:
     """Samples of a run task as a table: uncut texts, metrics, times, metadata, the user's marks.
 
     Raises:
@@ -97,13 +97,13 @@ def samples(sheet: Sheet, chosen: Chosen, ordered: Sorted) -> Table:
     """
     import polars
 
-    found = Ordered(sheet, chosen, ordered)
-    notes = sheet.room.flags.of(sheet.experiment.id, sheet.name)
+    found = OrderedSamples(table, chosen, ordered)
+    notes = table.cache.flags.of(table.experiment.id, table.name)
     text, number = polars.String, polars.Float64
-    metas = {META + name: text for name in sheet.metadata}
+    metas = {META + name: text for name in table.metadata}
     columns: dict[str, Any] = {
         "place": polars.UInt32, "sample": text, "document": text, "outcome": text, "reason": text,
-        **dict.fromkeys(sheet.metrics, number), "answer": text, "prediction": text,
+        **dict.fromkeys(table.metrics, number), "answer": text, "prediction": text,
         "references": polars.List(text), "error": text, **metas,
         "latency": number, "output_tokens": polars.Int64,
     }  # fmt: skip
@@ -112,7 +112,7 @@ def samples(sheet: Sheet, chosen: Chosen, ordered: Sorted) -> Table:
     def frames() -> Iterator[Any]:
         for begin in range(0, found.total, BATCH):
             places = found.places(begin, begin + BATCH)
-            rows = sheet.rows_at(places, list(columns), whole=True)
+            rows = table.rows_at(places, list(columns), whole=True)
             cells: dict[str, Any] = {
                 name: _series(name, [row.get(name) for row in rows], kind)
                 for name, kind in columns.items()

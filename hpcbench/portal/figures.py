@@ -18,10 +18,10 @@ from hpcbench.evaluation.score_distributions import distributions
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.experiment.view.performance_json import Performance, Speed
-from hpcbench.experiment.view.scores import Place
+from hpcbench.experiment.view.scores import ScoresFiles
 from hpcbench.experiment.view.usage import Hours, Usage
 from hpcbench.portal.downsample import extremes
-from hpcbench.portal.lru import Kept, Stamp, stamp_of
+from hpcbench.portal.lru import LruCache, Stamp, stamp_of
 from hpcbench.portal.models import experiments, run_tasks
 from hpcbench.portal.request_times import histogram, over_time
 from hpcbench.portal.results_cache import Results
@@ -71,9 +71,11 @@ class Entry:
     """Draws the figure, which may read scores or answers; None: there is nothing to show."""
 
 
-_entries: Kept[tuple[Entry, ...]] = Kept(KEPT, lambda entries: 1 + len(entries))
-_figures: Kept[Figure | None] = Kept(KEPT)
-_sent: Kept[run_tasks.Figure | None] = Kept(KEPT_ROWS, lambda one: 20 + len(one.rows) if one else 1)
+_entries: LruCache[tuple[Entry, ...]] = LruCache(KEPT, lambda entries: 1 + len(entries))
+_figures: LruCache[Figure | None] = LruCache(KEPT)
+_sent: LruCache[run_tasks.Figure | None] = LruCache(
+    KEPT_ROWS, lambda one: 20 + len(one.rows) if one else 1
+)
 
 
 def names(
@@ -293,16 +295,16 @@ def _matrices(run_tasks: Mapping[str, Scores]) -> Iterator[Figure]:
 
 def _distributions(experiment: Experiment, run_tasks: Mapping[str, Scores]) -> Iterator[Entry]:
     """Distributions of each run task's first metric, one figure per metric."""
-    places: dict[str, dict[str, Place]] = {}
+    places: dict[str, dict[str, ScoresFiles]] = {}
     for name, one in run_tasks.items():
         metric = first_metric(one)
         if metric is not None:
-            places.setdefault(metric, {})[name] = Place(experiment.scores_dir, name)
+            places.setdefault(metric, {})[name] = ScoresFiles(experiment.scores_dir, name)
     for metric, some in places.items():
         yield _distribution(some, metric)
 
 
-def _distribution(places: Mapping[str, Place], metric: str) -> Entry:
+def _distribution(places: Mapping[str, ScoresFiles], metric: str) -> Entry:
     def make() -> Figure | None:
         import polars
 
@@ -366,7 +368,7 @@ def _of_run_task(experiment: Experiment, name: str, results: Results) -> Iterato
     scores, speed = results.of_run_task(experiment, name)
     own = {name: scores} if scores is not None else {}
     for metric in scores.values if scores is not None else ():
-        yield _distribution({name: Place(experiment.scores_dir, name)}, metric)
+        yield _distribution({name: ScoresFiles(experiment.scores_dir, name)}, metric)
     for metric in scores.values if scores is not None else ():
         yield from _in("quality", lambda metric=metric: charts.categories(own, metric))  # type: ignore[misc]
     yield from _in("failures", lambda: _causes(own))

@@ -16,10 +16,10 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.as_written import manifest_places, plan_places
 from hpcbench.experiment.view.json_tables import table_places
 from hpcbench.files.json_places import Places
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 
 if TYPE_CHECKING:
-    from hpcbench.portal.index.database import Index
+    from hpcbench.portal.index.sql_index import Index
 
 KEPT = 20_000
 """Parts of files whose places are in memory, 16 bytes each: a page asks for the same ones several times."""
@@ -43,8 +43,8 @@ class FilePlaces:
 
     index: Index | None = None
     """The portal's index; None: a process without a portal."""
-    _kept: Kept[Places | None] = field(
-        default_factory=lambda: Kept(KEPT, lambda found: 10 + len(found or ()))
+    _kept: LruCache[Places | None] = field(
+        default_factory=lambda: LruCache(KEPT, lambda found: 10 + len(found or ()))
     )
 
     def of(self, experiment: Experiment, path: Path) -> Places | None:

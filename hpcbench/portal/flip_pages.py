@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.comparison.flips import TIES, Change, SampleChanges, shortened
 from hpcbench.experiment.counts import OUTCOMES
 from hpcbench.experiment.view.scores import META
-from hpcbench.portal.comparison import Asked
+from hpcbench.portal.comparison import ComparisonRequest
 from hpcbench.portal.context import Portal
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models import comparisons
 from hpcbench.portal.models.experiments import Facet
-from hpcbench.portal.sample_table import ScoresSheet, room_of, rows_of_file
+from hpcbench.portal.sample_table import ScoresTable, rows_of_file, sample_cache_of
 from hpcbench.portal.samples import MOST_LEVELS, counted, metadata_column, mistake_column
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class FlipFilter:
 
 def flip_page(
     portal: Portal,
-    asked: Asked,
+    asked: ComparisonRequest,
     changes: SampleChanges,
     chosen: FlipFilter,
     after: int,
@@ -62,8 +62,8 @@ def flip_page(
     Raises:
         PortalFault: the scores have no such column.
     """
-    sheets = _sheets(portal, asked, changes)
-    places = _places(sheets, changes, chosen)
+    tables = _tables(portal, asked, changes)
+    places = _places(tables, changes, chosen)
     items = tuple(flip_rows(changes, places[after : after + limit]))
     end = after + len(items)
     return comparisons.FlipPage(
@@ -74,71 +74,71 @@ def flip_page(
         next=str(end) if end < len(places) else None,
         total=len(places),
         counts={str(name): count for name, count in changes.counts.items()},
-        facets=() if after else _facets(sheets, changes, places),
+        facets=() if after else _facets(tables, changes, places),
     )
 
 
 def flip_places(
-    portal: Portal, asked: Asked, changes: SampleChanges, chosen: FlipFilter
+    portal: Portal, asked: ComparisonRequest, changes: SampleChanges, chosen: FlipFilter
 ) -> NDArray[Any]:
     """Numbers of the chosen samples, the greatest change first.
 
     Raises:
         PortalFault: the scores have no such column.
     """
-    return _places(_sheets(portal, asked, changes), changes, chosen)
+    return _places(_tables(portal, asked, changes), changes, chosen)
 
 
-_Sheets = tuple[ScoresSheet, ScoresSheet]
+_Tables = tuple[ScoresTable, ScoresTable]
 
 
-def _sheets(portal: Portal, asked: Asked, changes: SampleChanges) -> _Sheets:
+def _tables(portal: Portal, asked: ComparisonRequest, changes: SampleChanges) -> _Tables:
     """The scores of baseline and candidate."""
     one, other = (
-        ScoresSheet(room_of(portal), run.experiment, name)
+        ScoresTable(sample_cache_of(portal), run.experiment, name)
         for run, name in zip(asked.runs, changes.samples.names, strict=True)
     )
     return one, other
 
 
-def _places(sheets: _Sheets, changes: SampleChanges, chosen: FlipFilter) -> NDArray[Any]:
+def _places(tables: _Tables, changes: SampleChanges, chosen: FlipFilter) -> NDArray[Any]:
     import polars
 
     places = changes.chosen(chosen.change)
-    wanted = [(metadata_column(sheets[0], name), value) for name, value in chosen.where]
+    wanted = [(metadata_column(tables[0], name), value) for name, value in chosen.where]
     if chosen.mistake:
-        (column,) = {mistake_column(sheet) for sheet in sheets}
+        (column,) = {mistake_column(table) for table in tables}
         wanted.append((column, chosen.mistake))
     if not wanted:
         return places
-    labels = _labels(sheets, changes, places, [*dict(wanted)])
+    labels = _labels(tables, changes, places, [*dict(wanted)])
     holds = [polars.col(column).fill_null("") == value for column, value in wanted]
     kept: NDArray[Any] = places[labels.select(polars.all_horizontal(holds)).to_series().to_numpy()]
     return kept
 
 
-def _facets(sheets: _Sheets, changes: SampleChanges, places: NDArray[Any]) -> tuple[Facet, ...]:
+def _facets(tables: _Tables, changes: SampleChanges, places: NDArray[Any]) -> tuple[Facet, ...]:
     """How many samples have each mistake and value of metadata."""
-    names = ["mistake"] if all(sheet.has_mistakes for sheet in sheets) else []
-    names += [META + name for name in sheets[0].metadata[:MOST_LEVELS]]
-    labels = _labels(sheets, changes, places, names)
+    names = ["mistake"] if all(table.has_mistakes for table in tables) else []
+    names += [META + name for name in tables[0].metadata[:MOST_LEVELS]]
+    labels = _labels(tables, changes, places, names)
     found = (counted(name.removeprefix(META), labels[name]) for name in names)
     return tuple(one for one in found if one.counts)
 
 
-def _labels(sheets: _Sheets, changes: SampleChanges, places: NDArray[Any], names: list[str]) -> Any:
+def _labels(tables: _Tables, changes: SampleChanges, places: NDArray[Any], names: list[str]) -> Any:
     """Columns of some samples: metadata of the baseline, mistakes of the worse answer."""
     import numpy
     import polars
 
     rows = [side[places] for side in changes.samples.rows]
-    table = sheets[0].frame(names)[rows[0]]
+    frame = tables[0].frame(names)[rows[0]]
     if "mistake" in names:
-        theirs = sheets[1].frame(["mistake"])["mistake"][rows[1]]
+        theirs = tables[1].frame(["mistake"])["mistake"][rows[1]]
         won = polars.Series(numpy.isin(places, changes.places["won"]))
-        column = table.get_column_index("mistake")
-        table.replace_column(column, table["mistake"].zip_with(won, theirs))
-    return table
+        column = frame.get_column_index("mistake")
+        frame.replace_column(column, frame["mistake"].zip_with(won, theirs))
+    return frame
 
 
 def flip_rows(changes: SampleChanges, places: NDArray[Any]) -> Iterator[comparisons.FlipRow]:
@@ -148,7 +148,7 @@ def flip_rows(changes: SampleChanges, places: NDArray[Any]) -> Iterator[comparis
     samples = changes.samples
     rows = [side[places].tolist() for side in samples.rows]
     # References are the same in both runs, and reading them takes most of the time.
-    tables = [
+    frames = [
         rows_of_file(scored.place.scores, None, own, names)
         for scored, own, names in zip(
             (samples.baseline, samples.candidate), rows, (_TEXTS, _TEXTS[:-1]), strict=True
@@ -159,7 +159,7 @@ def flip_rows(changes: SampleChanges, places: NDArray[Any]) -> Iterator[comparis
         at: one for one in TIES for at in places[numpy.isin(places, changes.places[one])].tolist()
     }
     for number, place in enumerate(places.tolist()):
-        one, other = tables[0][number], tables[1][number]
+        one, other = frames[0][number], frames[1][number]
         values = float(changes.values[0][place]), float(changes.values[1][place])
         gain = values[1] - values[0] if up else values[0] - values[1]
         change: Change = "won" if gain > 0 else "lost"

@@ -21,7 +21,7 @@ from hpcbench.experiment.layout import Experiment, experiments_dir
 from hpcbench.portal import index_entries
 from hpcbench.portal.context import Portal, is_id
 from hpcbench.portal.experiment_watch import Watch, experiment_news
-from hpcbench.portal.index import Entry, IndexFault, Known
+from hpcbench.portal.index import DerivedFacts, Entry, IndexFault
 from hpcbench.portal.models.live import ExperimentNews, Reset
 from hpcbench.portal.results_cache import Results
 from hpcbench.portal.slurm_poller import Asker
@@ -393,7 +393,7 @@ class Follower:
         assert watch.status is not None and entry is not None
         self._portal.index.put([entry])
         figures = figures_of(watch.experiment, Results())  # with an empty cache of its own
-        self._portal.index.keep(name, stamp, Known(watch.status, figures))
+        self._portal.index.keep(name, stamp, DerivedFacts(watch.status, figures))
         self._stamps[name] = stamp
         del self._watches[name]
 

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from hpcbench import secret
 from hpcbench.portal import headers as rules
-from hpcbench.portal.access_tokens import Desk, Who
+from hpcbench.portal.access_tokens import Desk, Requester
 from hpcbench.portal.audit_log import Journal, printable
 from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault, bad_request, refused
@@ -103,7 +103,7 @@ class _Asked:
     path: str
     api: bool
     began: float = field(default_factory=time.perf_counter)
-    who: Who | None = None
+    who: Requester | None = None
     peer: Peer | None = None
     slashes: int = 0
     status: int = 0
@@ -131,7 +131,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         asked = self._asked(scope)
-        answer = _Answer(asked, send, socket=scope["type"] == "websocket")
+        answer = _AnswerSender(asked, send, socket=scope["type"] == "websocket")
         try:
             self._admit(asked)
             if asked.slashes and asked.method in _SAFE and not answer.socket:
@@ -243,7 +243,7 @@ class Guard:
             )  # fmt: skip
         self._authorise(asked, asked.who)
 
-    def _authorise(self, asked: _Asked, who: Who) -> None:
+    def _authorise(self, asked: _Asked, who: Requester) -> None:
         """Refuse actions outside the client's scopes, and actions that the user's options do not allow."""
         path, changing = asked.path, asked.method in _CHANGING
         if who.kind == "plain" and not path.startswith(PLAIN):
@@ -264,7 +264,7 @@ class Guard:
         if needed not in who.scopes:
             raise refused(f"the token lacks the scope `{needed}`")
 
-    async def _pass(self, asked: _Asked, receive: Receive, answer: _Answer) -> None:
+    async def _pass(self, asked: _Asked, receive: Receive, answer: _AnswerSender) -> None:
         """Let the routes answer, within limits of size and time."""
         taken, most = 0, _largest(asked.path)
 
@@ -315,7 +315,7 @@ class Guard:
             )  # fmt: skip
 
 
-class _Answer:
+class _AnswerSender:
     """Sends an answer with the headers of all answers, up to the size limit."""
 
     def __init__(self, asked: _Asked, send: Send, *, socket: bool) -> None:

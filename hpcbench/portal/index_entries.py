@@ -26,7 +26,7 @@ from hpcbench.files.json_places import Places
 from hpcbench.metrics.resources import unit_of
 from hpcbench.portal.file_places import located
 from hpcbench.portal.index import Account, Entry
-from hpcbench.portal.index.scores import mean
+from hpcbench.portal.index.experiment_scores import mean
 from hpcbench.portal.index.text_keys import clean
 from hpcbench.portal.models.experiments import (
     ExperimentRow,

@@ -24,13 +24,13 @@ _SECONDS = 10.0
 class Caller:
     """The portal that runs on this host."""
 
-    here: runtime_dir.Place
+    here: runtime_dir.RuntimeDir
     """The folder of its files."""
     state: dict[str, Any]
     """Its own record of how to reach it."""
 
     @classmethod
-    def find(cls, here: runtime_dir.Place) -> Caller | None:
+    def find(cls, here: runtime_dir.RuntimeDir) -> Caller | None:
         """The portal of this user on this host; None: no portal runs."""
         state = runtime_dir.read_state(here)
         return cls(here, state) if state else None

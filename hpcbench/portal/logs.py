@@ -20,7 +20,7 @@ from typing import Literal
 
 from hpcbench import secret
 from hpcbench.experiment.layout import Experiment
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 from hpcbench.portal.models.run_tasks import LogChunk, LogLine, LogSource
 from hpcbench.portal.safe_open import open_beneath
 from hpcbench.sanitize import sanitize
@@ -73,7 +73,7 @@ _WORDS = (
 """Every line that looks like an error contains one of these."""
 
 _mask = Mask(hidden_values({}, os.environ))
-_errors: Kept[tuple[int, ...]] = Kept(64)
+_errors: LruCache[tuple[int, ...]] = LruCache(64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ def stamp_of(path: Path) -> Stamp:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-class Kept(Generic[ValueT]):
+class LruCache(Generic[ValueT]):
     """Values by key, each with the stamp of its source; the least recently used value is dropped first.
 
     If several threads need the same value, exactly one computes it, and the others wait.

@@ -22,7 +22,7 @@ from hpcbench.data.pages import is_page, split_name
 from hpcbench.errors import HpcbenchError
 from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.context import once
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 from hpcbench.portal.safe_open import open_beneath
 from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.records import Image, StoredImage
@@ -80,8 +80,8 @@ class Picture:
 class Pictures:
     """Draws small copies, a few at a time, and keeps some."""
 
-    _small: Kept[Picture] = field(
-        default_factory=lambda: Kept(KEPT_BYTES, lambda one: len(one.data))
+    _small: LruCache[Picture] = field(
+        default_factory=lambda: LruCache(KEPT_BYTES, lambda one: len(one.data))
     )
     _room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(AT_ONCE))
 

@@ -12,18 +12,18 @@ from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.baselines import current
 from hpcbench.experiment.layout import Experiment, named_by
 from hpcbench.experiment.view.as_written import plan_part
-from hpcbench.portal.commands import without_secrets
+from hpcbench.portal.commands_to_copy import without_secrets
 from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.logs import masked
-from hpcbench.portal.lru import Kept, Stamp, stamp_of
+from hpcbench.portal.lru import LruCache, Stamp, stamp_of
 from hpcbench.portal.models.run_tasks import (
     ConfigurationDiff,
     ConfigurationPlace,
     Origin,
     WholeConfiguration,
 )
-from hpcbench.portal.results_cache import Seen, results_of
+from hpcbench.portal.results_cache import PageExperiment, results_of
 from hpcbench.portal.safe_open import open_beneath
 from hpcbench.reporting.provenance import provenance, reproduce
 
@@ -45,7 +45,7 @@ REPORT_BYTES = 64 << 20
 """A larger file is not served."""
 
 
-_differences: Kept[list[ConfigDifference]] = Kept(64)
+_differences: LruCache[list[ConfigDifference]] = LruCache(64)
 
 
 def origin(experiment: Experiment) -> Origin:
@@ -112,7 +112,7 @@ def configuration(portal: Portal, experiment: Experiment, wanted: str | None) ->
     )
 
 
-def whole_configuration(experiment: Seen) -> WholeConfiguration:
+def whole_configuration(experiment: PageExperiment) -> WholeConfiguration:
     """The resolved configuration, with references to secrets instead of secrets.
 
     Raises:

@@ -177,7 +177,7 @@ def found(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             `only_read`: check only that the text is valid YAML.
     """
     from hpcbench.registry.catalog import Catalog, run_mode
-    from hpcbench.registry.resolve import Look, look
+    from hpcbench.registry.resolve import DefinitionFindings, look
 
     path, kind = Path(request["path"]), request["kind"]
     if request.get("only_read"):
@@ -190,7 +190,7 @@ def found(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         catalog = Catalog(mode=mode, texts={path: request["text"]})
         seen = look(kind, base, catalog)
     except HpcbenchError as error:
-        seen = Look(tuple(getattr(error, "problems", (Problem(str(error)),))))
+        seen = DefinitionFindings(tuple(getattr(error, "problems", (Problem(str(error)),))))
     yield {
         "problems": [one._asdict() for one in seen.problems[:SHOWN]],
         "warnings": [one._asdict() for one in _warnings(path, request["text"])],

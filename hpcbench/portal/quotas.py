@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hpcbench.portal.models.cluster import Room
+from hpcbench.portal.models.cluster import DiskUsage
 
 PATIENCE = 3.0
 """Seconds to wait for a file system or for a quota's program."""
@@ -22,22 +22,22 @@ _FIGURES = re.compile(
 )
 
 
-def rooms(places: Mapping[str, Path]) -> tuple[Room, ...]:
+def disk_usages(places: Mapping[str, Path]) -> tuple[DiskUsage, ...]:
     """Space at each place, each file system once, and the user's quotas.
 
     Args:
         places: display name of a folder → the folder.
     """
-    found: list[Room] = []
+    found: list[DiskUsage] = []
     seen: set[int] = set()
     kinds = _kinds()
     for name, path in places.items():
         looked = _look(path)
         if looked is None or looked[0] in seen:
             continue
-        device, room = looked
+        device, usage = looked
         seen.add(device)
-        found.append(room.model_copy(update={"name": name}))
+        found.append(usage.model_copy(update={"name": name}))
         if _mounted_as(kinds, path) == "lustre" and shutil.which("lfs"):
             argv = ("lfs", "quota", "-q", "-u", _user(), str(path))
             found.extend(parse_quota(_said(*argv), name, str(path)))
@@ -46,7 +46,7 @@ def rooms(places: Mapping[str, Path]) -> tuple[Room, ...]:
     return tuple(found)
 
 
-def parse_quota(text: str, name: str, path: str) -> Iterator[Room]:
+def parse_quota(text: str, name: str, path: str) -> Iterator[DiskUsage]:
     """Quotas in the output of `quota -w -p` or `lfs quota -q`, both in KiB; without unlimited ones.
 
     Args:
@@ -62,7 +62,7 @@ def parse_quota(text: str, name: str, path: str) -> Iterator[Room]:
         size = int(match["quota"]) or int(match["limit"])
         files = int(match["soft"]) or int(match["most"])
         if size or files:
-            yield Room(
+            yield DiskUsage(
                 name=name or match["place"],
                 path=path or match["place"],
                 used=int(match["used"]) * 1024,
@@ -73,9 +73,9 @@ def parse_quota(text: str, name: str, path: str) -> Iterator[Room]:
             )
 
 
-def _look(path: Path) -> tuple[int, Room] | None:
+def _look(path: Path) -> tuple[int, DiskUsage] | None:
     """Device and space of a folder's file system; None: it does not exist, or does not answer."""
-    found: list[tuple[int, Room]] = []
+    found: list[tuple[int, DiskUsage]] = []
 
     def look() -> None:
         try:
@@ -86,11 +86,11 @@ def _look(path: Path) -> tuple[int, Room] | None:
         # Space reserved for root is not free.
         used = size - stats.f_bfree * stats.f_frsize
         mine = used + stats.f_bavail * stats.f_frsize
-        room = Room(name="", path=str(path), used=used, size=mine)
+        usage = DiskUsage(name="", path=str(path), used=used, size=mine)
         if stats.f_files:
             files = {"files_used": stats.f_files - stats.f_ffree, "files": stats.f_files}
-            room = room.model_copy(update=files)
-        found.append((device, room))
+            usage = usage.model_copy(update=files)
+        found.append((device, usage))
 
     # A thread that hangs in its file system is abandoned: it cannot be ended.
     looking = threading.Thread(target=look, daemon=True)

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.comparison import history as past
 from hpcbench.metrics.resources import unit_of
 from hpcbench.portal.acknowledgements import (
-    Noted,
+    ChangeNote,
     acknowledgements,
     noted_stamp,
     write,
 )
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 from hpcbench.portal.models.regressions import (
     Acknowledgement,
     Regression,
@@ -169,10 +169,10 @@ class History:
     def __init__(self, root: Path, judge: Judge | None = None) -> None:
         self.root = root
         self.judge = judge or Judge()
-        self._tables: Kept[Any] = Kept(1)
-        self._series: Kept[list[Series]] = Kept(QUESTIONS)
-        self._answers: Kept[bytes] = Kept(QUESTIONS)
-        self._rows: Kept[bytes] = Kept(2 * ROWS)
+        self._tables: LruCache[Any] = LruCache(1)
+        self._series: LruCache[list[Series]] = LruCache(QUESTIONS)
+        self._answers: LruCache[bytes] = LruCache(QUESTIONS)
+        self._rows: LruCache[bytes] = LruCache(2 * ROWS)
 
     def answer(self, name: str | None = None, plan: str | None = None, since: float = 0.0) -> bytes:
         """Rows of the heat map (`Trends`) as JSON, the latest falls first; computed again after a change.
@@ -325,12 +325,12 @@ def _row_text(series: Series, changes: tuple[Regression, ...], shown: int) -> by
     return row.model_dump_json().encode()
 
 
-Notes = Mapping[str, Sequence[Noted]]
+Notes = Mapping[str, Sequence[ChangeNote]]
 """Id of a trend → notes of its changes."""
 
 
 def _by_trend(root: Path) -> Notes:
-    found: dict[str, list[Noted]] = {}
+    found: dict[str, list[ChangeNote]] = {}
     for one in acknowledgements(root):
         found.setdefault(one.trend, []).append(one)
     return found
@@ -357,7 +357,7 @@ def _regression(series: Series, change: Change, notes: Notes) -> Regression:
     )
 
 
-def _acknowledgement(noted: Noted) -> Acknowledgement:
+def _acknowledgement(noted: ChangeNote) -> Acknowledgement:
     assert noted.reason is not None
     return Acknowledgement(reason=noted.reason, by=noted.by, time=noted.time, until=noted.until)
 
@@ -393,7 +393,7 @@ def note(
     before = _regression(series, change, _by_trend(history.root))
     write(
         history.root,
-        Noted(
+        ChangeNote(
             id=identity, trend=series.id, first=before.first, worse=before.worse, by=by,
             time=time.time(), reason=reason, until=until,
         ),

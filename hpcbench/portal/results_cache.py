@@ -25,7 +25,7 @@ from hpcbench.files.json_places import Places
 from hpcbench.portal.context import Portal, experiment_of, once
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.file_places import FilePlaces
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.schema.plan import ResolvedPlan, WorkPlan
 
 KEPT_BYTES = 1 << 20
@@ -48,28 +48,28 @@ PartT = TypeVar("PartT", Scores, Speed)
 
 
 @dataclass(frozen=True)
-class _Held(Generic[WholeT]):
+class _CachedFile(Generic[WholeT]):
     file: WholeT | None
     bytes: int
 
 
-def _held() -> Kept[_Held[WholeT]]:
-    return Kept(KEPT_BYTES, lambda held: held.bytes)
+def _cached_files() -> LruCache[_CachedFile[WholeT]]:
+    return LruCache(KEPT_BYTES, lambda held: held.bytes)
 
 
-def _parts() -> Kept[PartT | None]:
-    return Kept(PARTS_BYTES, lambda part: len(to_json(part)))
+def _parts() -> LruCache[PartT | None]:
+    return LruCache(PARTS_BYTES, lambda part: len(to_json(part)))
 
 
 @dataclass(frozen=True)
 class _Plans:
     places: FilePlaces = field(default_factory=FilePlaces)
-    whole: Kept[ResolvedPlan] = field(default_factory=lambda: Kept(PLANS))
-    alone: Kept[ResolvedPlan] = field(default_factory=lambda: Kept(ALONE))
+    whole: LruCache[ResolvedPlan] = field(default_factory=lambda: LruCache(PLANS))
+    alone: LruCache[ResolvedPlan] = field(default_factory=lambda: LruCache(ALONE))
 
 
 @dataclass(frozen=True)
-class Seen(Experiment):
+class PageExperiment(Experiment):
     """An experiment for pages: most pages need one run task of its plan, and few the whole plan."""
 
     _plans: _Plans = field(compare=False, repr=False)
@@ -134,24 +134,24 @@ class Seen(Experiment):
             raise PortalFault(409, "unreadable", what) from None
 
 
-def seen(path: Path) -> Seen:
+def seen(path: Path) -> PageExperiment:
     """The experiment of a folder, for a process without a portal."""
-    return Seen(path, _Plans())
+    return PageExperiment(path, _Plans())
 
 
 @dataclass(frozen=True)
 class Results:
     """Reads for all requests of one portal; every method may be called from any thread."""
 
-    _experiments: Kept[Seen] = field(default_factory=lambda: Kept(EXPERIMENTS))
+    _experiments: LruCache[PageExperiment] = field(default_factory=lambda: LruCache(EXPERIMENTS))
     _plans: _Plans = field(default_factory=_Plans)
-    _scores: Kept[Scores | None] = field(default_factory=_parts)
-    _speeds: Kept[Speed | None] = field(default_factory=_parts)
-    _usages: Kept[Usage | None] = field(default_factory=lambda: Kept(EXPERIMENTS))
-    _metrics: Kept[_Held[Metrics]] = field(default_factory=_held)
-    _performances: Kept[_Held[Performance]] = field(default_factory=_held)
+    _scores: LruCache[Scores | None] = field(default_factory=_parts)
+    _speeds: LruCache[Speed | None] = field(default_factory=_parts)
+    _usages: LruCache[Usage | None] = field(default_factory=lambda: LruCache(EXPERIMENTS))
+    _metrics: LruCache[_CachedFile[Metrics]] = field(default_factory=_cached_files)
+    _performances: LruCache[_CachedFile[Performance]] = field(default_factory=_cached_files)
 
-    def experiment(self, portal: Portal, identity: str) -> Seen:
+    def experiment(self, portal: Portal, identity: str) -> PageExperiment:
         """The experiment with an id, with its parts that were read before.
 
         Raises:
@@ -159,7 +159,9 @@ class Results:
         """
         found = experiment_of(portal, identity)
         stamp = stamp_of(found.resolved_file), stamp_of(found.manifest_file)
-        return self._experiments.of(found.path, stamp, lambda: Seen(found.path, self._plans))
+        return self._experiments.of(
+            found.path, stamp, lambda: PageExperiment(found.path, self._plans)
+        )
 
     def metrics(self, experiment: Experiment) -> Metrics | None:
         """Contents of `metrics.json`; None where it cannot be read."""
@@ -195,7 +197,7 @@ class Results:
 
 
 def _whole(
-    kept: Kept[_Held[WholeT]],
+    kept: LruCache[_CachedFile[WholeT]],
     experiment: Experiment,
     path: Path,
     read: Callable[[Experiment], WholeT],
@@ -203,7 +205,7 @@ def _whole(
     stamp = stamp_of(path)
     if stamp is None:
         return None
-    return kept.of(path, stamp, lambda: _Held(_readable(read, experiment), stamp[1])).file
+    return kept.of(path, stamp, lambda: _CachedFile(_readable(read, experiment), stamp[1])).file
 
 
 def _readable(read: Callable[[Experiment], WholeT], experiment: Experiment) -> WholeT | None:

@@ -16,14 +16,14 @@ from hpcbench.experiment.view.usage import Usage
 from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import figures
 from hpcbench.portal.advice import Took, advice
-from hpcbench.portal.commands import commands, without_secrets
+from hpcbench.portal.commands_to_copy import commands, without_secrets
 from hpcbench.portal.context import is_here
 from hpcbench.portal.json_safe import sound
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.portal.models.experiments import RunTaskRow
 from hpcbench.portal.models.run_tasks import RunTaskDetail, TakenAnswers
-from hpcbench.portal.resources import card_gb
-from hpcbench.portal.results_cache import Results, Seen
+from hpcbench.portal.resource_series import card_gb
+from hpcbench.portal.results_cache import PageExperiment, Results
 from hpcbench.portal.timeline import timeline, troubles
 from hpcbench.portal.worker_series import Worker, Workers, groups_of
 from hpcbench.schema.plan import ResolvedRunTask
@@ -35,12 +35,12 @@ RESERVES = frozenset({"vllm", "sglang"})
 """Engines that reserve most of a card when they start: their memory does not show what they need."""
 
 
-_kept_definitions: Kept[dict[str, Any]] = Kept(128)
+_kept_definitions: LruCache[dict[str, Any]] = LruCache(128)
 """Definitions of run tasks, without secrets."""
 
 
 def describe(
-    experiment: Seen, row: RunTaskRow, results: Results, workers: Workers
+    experiment: PageExperiment, row: RunTaskRow, results: Results, workers: Workers
 ) -> RunTaskDetail:
     """The page of a run task.
 

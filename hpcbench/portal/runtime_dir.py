@@ -20,7 +20,7 @@ LONGEST_SOCKET = 107
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RuntimeDir:
     """The folder of a running portal on this host; a user has one portal on a host."""
 
     folder: Path
@@ -47,7 +47,7 @@ class Place:
         return self.folder / "portal.lock"
 
 
-def find() -> Place:
+def find() -> RuntimeDir:
     """The folder of this user on this host, created if missing.
 
     Raises:
@@ -60,7 +60,7 @@ def find() -> Place:
         folder = Path(runtime) / "hpcbench"
     else:
         folder = Path(f"/tmp/hpcbench-{user}")
-    place = Place(own_folder(folder))
+    place = RuntimeDir(own_folder(folder))
     if len(os.fsencode(place.socket)) > LONGEST_SOCKET:
         raise EnvironmentFault(
             f"{place.socket}: the path is too long for a socket",
@@ -87,12 +87,12 @@ def records() -> Path:
     return own_folder(folder)
 
 
-def write_state(place: Place, state: Mapping[str, Any]) -> None:
+def write_state(place: RuntimeDir, state: Mapping[str, Any]) -> None:
     """Write down how to reach the portal that runs here; no secrets."""
     write_private(place.state, json.dumps(state, indent=2, sort_keys=True) + "\n")
 
 
-def read_state(place: Place) -> dict[str, Any] | None:
+def read_state(place: RuntimeDir) -> dict[str, Any] | None:
     """How to reach the portal that runs here; None: no portal runs."""
     if not running(place):
         return None
@@ -103,7 +103,7 @@ def read_state(place: Place) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def running(place: Place) -> bool:
+def running(place: RuntimeDir) -> bool:
     """Whether a portal holds the lock."""
     try:
         with holding(place) as held:
@@ -113,7 +113,7 @@ def running(place: Place) -> bool:
 
 
 @contextlib.contextmanager
-def holding(place: Place) -> Iterator[bool]:
+def holding(place: RuntimeDir) -> Iterator[bool]:
     """Hold the lock, if it is free; the kernel releases it however the process ends."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(place.lock, flags, 0o600)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from hpcbench import number_format as form
 from hpcbench.evaluation.scoring import as_text
 from hpcbench.experiment.view.answer import MISSING, Recorded
-from hpcbench.experiment.view.scores import META, Place, fields_of
+from hpcbench.experiment.view.scores import META, ScoresFiles, fields_of
 from hpcbench.parsers.reasoning import strip_reasoning
 from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.context import Portal, is_here
@@ -27,9 +27,9 @@ from hpcbench.portal.models.samples import (
     SampleImage,
     Word,
 )
-from hpcbench.portal.sample_table import Sheet
+from hpcbench.portal.sample_table import SampleTable
 from hpcbench.portal.sample_turns import works_in_turns
-from hpcbench.portal.samples import Chosen, Ordered, Sorted, row_of
+from hpcbench.portal.samples import OrderedSamples, SampleFilter, SampleOrder, row_of
 from hpcbench.reporting.worst_samples import compared_by_words, spread
 from hpcbench.schema.records import ANSWERED, Sample
 
@@ -40,11 +40,13 @@ MOST_FIELDS = 500
 """Most fields of an object that are listed."""
 
 
-def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> SampleDetail:
+def detail_of(
+    table: SampleTable, place: int, chosen: SampleFilter, ordered: SampleOrder
+) -> SampleDetail:
     """All data of one sample.
 
     Args:
-        sheet: the run task's samples.
+        table: the run task's samples.
         place: place of the sample.
         chosen, ordered: the list that defines the previous and the next sample.
 
@@ -52,38 +54,38 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
         PortalFault: there is no such sample, or no such column.
         NotYet: a part of it is being computed.
     """
-    (found,) = details_of(sheet, [place], chosen, ordered)
+    (found,) = details_of(table, [place], chosen, ordered)
     return found
 
 
 def details_of(
-    sheet: Sheet, places: Sequence[int], chosen: Chosen, ordered: Sorted
+    table: SampleTable, places: Sequence[int], chosen: SampleFilter, ordered: SampleOrder
 ) -> list[SampleDetail]:
     """All data of several samples: one by one each of them costs a read of three files. See `detail_of`."""
     for place in places:
-        sheet.check(place)
-    order = Ordered(sheet, chosen, ordered)
-    rows = sheet.rows_at(places, _columns(sheet), whole=True)
+        table.check(place)
+    order = OrderedSamples(table, chosen, ordered)
+    rows = table.rows_at(places, _columns(table), whole=True)
     names = [row["sample"] for row in rows]
-    recorded = sheet.recorded(dict(zip(places, names, strict=True)))
-    fields = _fields(sheet, names)
+    recorded = table.recorded(dict(zip(places, names, strict=True)))
+    fields = _fields(table, names)
     return [
-        _detail(sheet, place, row, recorded.get(place), fields.get(row["sample"], []), order)
+        _detail(table, place, row, recorded.get(place), fields.get(row["sample"], []), order)
         for place, row in zip(places, rows, strict=True)
     ]
 
 
 def _detail(
-    sheet: Sheet,
+    table: SampleTable,
     place: int,
     row: Mapping[str, Any],
     recorded: Recorded | None,
     of_fields: Sequence[Mapping[str, Any]],
-    order: Ordered,
+    order: OrderedSamples,
 ) -> SampleDetail:
     rank, before, after = order.around(place)
-    sample, gone = _asked(sheet, place, row["sample"])
-    notes = sheet.room.flags.of(sheet.experiment.id, sheet.name)
+    sample, gone = _asked(table, place, row["sample"])
+    notes = table.cache.flags.of(table.experiment.id, table.name)
     references = _references(row, sample)
     answer: str | None = row["answer"]
     thoughts, said = _split(answer)
@@ -96,14 +98,14 @@ def _detail(
         reference, pieces = compared_by_words(references, compared, COMPARED)
         if compared is not None:
             left = _beyond(reference), _beyond(spread(compared))
-    images = tuple(_images(sheet, place, sample))
+    images = tuple(_images(table, place, sample))
     fields = {
         "note": notes.get(row["sample"], ""),
         "missing_images": gone
         or (None if sample is None or sample.images else "the sample has no image"),
-        **_prompt(sheet, sample),
+        **_prompt(table, sample),
         "fields": {} if sample is None else dict(sample.fields),
-        "metadata": _metadata(sheet, row, sample),
+        "metadata": _metadata(table, row, sample),
         "references": references,
         "answer": answer,
         "reasoning": reasoning if isinstance(reasoning, str) else thoughts,
@@ -113,9 +115,9 @@ def _detail(
     }
     return SampleDetail(
         row=row_of(
-            sheet,
+            table,
             place,
-            {**row, "mistake": None} if _is_right(sheet, row) else row,
+            {**row, "mistake": None} if _is_right(table, row) else row,
             None,  # the detail has it in full
             flagged=row["sample"] in notes,
         ),
@@ -123,24 +125,24 @@ def _detail(
         boxes=(*marked_on(sample, images), *boxes_of(_objects(references), answer))[:MOST],
         diff=tuple(Word(kind=kind, text=sound(text)) for kind, text in pieces),
         not_compared=left,
-        accounts=tuple(_accounts(sheet, row, references, of_fields)),
+        accounts=tuple(_accounts(table, row, references, of_fields)),
         times=recorded.times if recorded else {},
         usage=recorded.usage if recorded else {},
-        taken_from=_origin(sheet, recorded),
+        taken_from=_origin(table, recorded),
         rank=rank,
         previous=before,
         following=after,
-        agent=works_in_turns(sheet),
+        agent=works_in_turns(table),
         **{name: sound(value) for name, value in fields.items()},
     )
 
 
-def picture_of(portal: Portal, sheet: Sheet, place: int, number: int, size: Size) -> Picture:
+def picture_of(portal: Portal, table: SampleTable, place: int, number: int, size: Size) -> Picture:
     """An image of a sample.
 
     Args:
         portal: keeps small copies.
-        sheet: the run task's samples.
+        table: the run task's samples.
         place: place of the sample.
         number: number of the image in the sample, from 0.
         size: `thumb` is a small copy.
@@ -148,19 +150,19 @@ def picture_of(portal: Portal, sheet: Sheet, place: int, number: int, size: Size
     Raises:
         PortalFault: there is no such image, or it cannot be shown.
     """
-    sheet.check(place)
-    images = sheet.sample(place).images
+    table.check(place)
+    images = table.sample(place).images
     if number >= len(images):
         raise missing(f"the sample has {len(images)} images")
-    return pictures_of(portal).of(sheet.run_task.dataset, images[number], size)
+    return pictures_of(portal).of(table.run_task.dataset, images[number], size)
 
 
-def _is_right(sheet: Sheet, row: Mapping[str, Any]) -> bool:
+def _is_right(table: SampleTable, row: Mapping[str, Any]) -> bool:
     """Whether the leading metric gives its best score: what differs, such as case, is no mistake to it."""
-    if not sheet.metrics:
+    if not table.metrics:
         return False
-    name = sheet.metrics[0]
-    kind = sheet.kinds[name]
+    name = table.metrics[0]
+    kind = table.kinds[name]
     return not kind.measures and kind.best is not None and row.get(name) == kind.best
 
 
@@ -168,21 +170,21 @@ def _beyond(text: str) -> int:
     return max(0, len(text) - COMPARED)
 
 
-def _columns(sheet: Sheet) -> list[str]:
+def _columns(table: SampleTable) -> list[str]:
     names = [
         "sample", "document", "outcome", "reason", "mistake", "answer", "prediction", "references", "error",
         "prompt", "form", "repairs", "faults", "invalid", "latency", "output_tokens",
     ]  # fmt: skip
-    for metric in sheet.metrics:
+    for metric in table.metrics:
         endings = ("", ".numerator", ".denominator", ".counts", ".fault")
         names += [metric + ending for ending in endings]
-    return [*names, *(META + name for name in sheet.metadata)]
+    return [*names, *(META + name for name in table.metadata)]
 
 
-def _asked(sheet: Sheet, place: int, name: str) -> tuple[Sample | None, str | None]:
+def _asked(table: SampleTable, place: int, name: str) -> tuple[Sample | None, str | None]:
     """The dataset's own sample; or the reason why it is not available."""
     try:
-        return sheet.sample(place, name), None
+        return table.sample(place, name), None
     except Gone as gone:
         return None, str(gone)
 
@@ -214,12 +216,12 @@ def _split(answer: str | None) -> tuple[str | None, str | None]:
     return thoughts or None, said
 
 
-def _prompt(sheet: Sheet, sample: Sample | None) -> dict[str, str | None]:
+def _prompt(table: SampleTable, sample: Sample | None) -> dict[str, str | None]:
     """Texts of the prompt, built by the prompt's definitions."""
     if sample is None:
         return {"system": None, "prompt": None}
     try:
-        messages = sheet.prompt.build(sample)
+        messages = table.prompt.build(sample)
     except Exception:  # noqa: BLE001 - a foreign strategy: the rest is shown without its text
         return {"system": None, "prompt": None}
     system = "\n\n".join(one.text for one in messages if one.role == "system")
@@ -228,23 +230,23 @@ def _prompt(sheet: Sheet, sample: Sample | None) -> dict[str, str | None]:
     return {"system": system or None, "prompt": "\n\n".join(texts)}
 
 
-def _metadata(sheet: Sheet, row: Mapping[str, Any], sample: Sample | None) -> dict[str, Any]:
-    kept = {name: row.get(META + name) for name in sheet.metadata}
+def _metadata(table: SampleTable, row: Mapping[str, Any], sample: Sample | None) -> dict[str, Any]:
+    kept = {name: row.get(META + name) for name in table.metadata}
     return {**kept, **(dict(sample.metadata) if sample is not None else {})}
 
 
-def _images(sheet: Sheet, place: int, sample: Sample | None) -> list[SampleImage]:
+def _images(table: SampleTable, place: int, sample: Sample | None) -> list[SampleImage]:
     if sample is None:
         return []
-    run_task, experiment = quote(sheet.name, safe=""), quote(sheet.experiment.id, safe="")
+    run_task, experiment = quote(table.name, safe=""), quote(table.experiment.id, safe="")
     below = f"experiments/{experiment}/run-tasks/{run_task}/samples/{place}/images"
     return [
         SampleImage(url=f"{below}/{number}", **facts)
-        for number, facts in enumerate(described(sheet.run_task.dataset, sample.images))
+        for number, facts in enumerate(described(table.run_task.dataset, sample.images))
     ]
 
 
-def _origin(sheet: Sheet, recorded: Recorded | None) -> AnswerSource | None:
+def _origin(table: SampleTable, recorded: Recorded | None) -> AnswerSource | None:
     """Where an answer that was taken over comes from; None: this experiment asked."""
     source = recorded.record.get("reused_from") if recorded is not None else None
     if not isinstance(source, Mapping):
@@ -252,7 +254,7 @@ def _origin(sheet: Sheet, recorded: Recorded | None) -> AnswerSource | None:
     names = {
         name: sound(str(source.get(name, ""))) for name in ("experiment", "run_task", "sample")
     }
-    return AnswerSource(**names, here=is_here(sheet.experiment.path.parent, names["experiment"]))
+    return AnswerSource(**names, here=is_here(table.experiment.path.parent, names["experiment"]))
 
 
 def _raw(recorded: Recorded | None, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,25 +272,25 @@ def _raw(recorded: Recorded | None, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _accounts(
-    sheet: Sheet,
+    table: SampleTable,
     row: Mapping[str, Any],
     references: Sequence[str],
     of_fields: Sequence[Mapping[str, Any]],
 ) -> Iterator[MetricAccount]:
     known = _of_metrics(of_fields, row, references)
-    for name in sheet.metrics:
-        kind = sheet.kinds[name]
+    for name in table.metrics:
+        kind = table.kinds[name]
         yield MetricAccount(
             metric=name,
             value=sound(row.get(name)),
             higher_is_better=kind.higher_is_better,
             signature=kind.signature,
-            why=sound(_why(sheet, name, row, len(references))),
+            why=sound(_why(table, name, row, len(references))),
             fields=tuple(sound(known.get(name, ()))),
         )
 
 
-def _why(sheet: Sheet, name: str, row: Mapping[str, Any], references: int) -> str:
+def _why(table: SampleTable, name: str, row: Mapping[str, Any], references: int) -> str:
     """The comparison, numerator and denominator, or the reason for a missing value; in words."""
     value, fault = row.get(name), row.get(f"{name}.fault")
     if row["outcome"] == MISSING:
@@ -312,9 +314,9 @@ def _why(sheet: Sheet, name: str, row: Mapping[str, Any], references: int) -> st
     above, below = row.get(f"{name}.numerator"), row.get(f"{name}.denominator")
     if value is None or above is None or below is None:
         return f"{intro}a single sample has no value. {counted}"
-    best = sheet.kinds[name].best
+    best = table.kinds[name].best
     mark = ", the best possible score" if best is not None and value == best else ""
-    if below == 1 and above == value and not _is_ratio(sheet, name):
+    if below == 1 and above == value and not _is_ratio(table, name):
         return f"{intro}{form.value(value)}{mark}."
     parts = f"{_number(above)} ÷ {_number(below)} = {form.value(value)}{mark}"
     return (
@@ -323,8 +325,8 @@ def _why(sheet: Sheet, name: str, row: Mapping[str, Any], references: int) -> st
     )
 
 
-def _is_ratio(sheet: Sheet, name: str) -> bool:
-    metric = sheet.kinds[name].metric
+def _is_ratio(table: SampleTable, name: str) -> bool:
+    metric = table.kinds[name].metric
     return metric is not None and metric.aggregation == "ratio"
 
 
@@ -350,12 +352,12 @@ def _counts(text: str) -> str:
     return ", ".join([*some, *([f"and {more} more"] if more > 0 else [])]) or "nothing to count"
 
 
-def _fields(sheet: Sheet, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+def _fields(table: SampleTable, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Id of a sample → rows of its fields, at most `MOST_FIELDS`."""
     import polars
 
-    place = Place(sheet.experiment.scores_dir, sheet.name)
-    if not sheet.metrics:
+    place = ScoresFiles(table.experiment.scores_dir, table.name)
+    if not table.metrics:
         return {}
     try:
         frame = fields_of(place, names, MOST_FIELDS)

@@ -30,13 +30,13 @@ from hpcbench.experiment.view.answer import MISSING, Recorded, records_at
 from hpcbench.experiment.view.answers import answers_stamp
 from hpcbench.experiment.view.scores import META, held, scan, shape_of
 from hpcbench.portal.answer_tables import samples_saying, times_of
-from hpcbench.portal.asked_samples import Asked, Gone, Names
+from hpcbench.portal.asked_samples import DatasetReader, Gone, Names
 from hpcbench.portal.context import Portal, once
 from hpcbench.portal.faults import PortalFault, missing
-from hpcbench.portal.lru import Kept, stamp_of
-from hpcbench.portal.results_cache import Seen, results_of
+from hpcbench.portal.lru import LruCache, stamp_of
+from hpcbench.portal.results_cache import PageExperiment, results_of
 from hpcbench.portal.sample_flags import Flags
-from hpcbench.portal.slow_work import Slow
+from hpcbench.portal.slow_work import SlowWork
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 from hpcbench.scorer.one import takes_measurement
@@ -80,28 +80,28 @@ class Kind:
 
 
 @dataclass
-class Room:
+class SampleCache:
     """Data of samples that the portal keeps between requests."""
 
-    columns: Kept[Any] = field(
-        default_factory=lambda: Kept(COLUMNS_BYTES, lambda one: int(one.estimated_size()) + 64)
+    columns: LruCache[Any] = field(
+        default_factory=lambda: LruCache(COLUMNS_BYTES, lambda one: int(one.estimated_size()) + 64)
     )
-    places: Kept[Any] = field(
-        default_factory=lambda: Kept(PLACES_BYTES, lambda one: int(one.nbytes) + 64)
+    places: LruCache[Any] = field(
+        default_factory=lambda: LruCache(PLACES_BYTES, lambda one: int(one.nbytes) + 64)
     )
-    shapes: Kept[tuple[int, tuple[str, ...]]] = field(default_factory=lambda: Kept(2_000))
-    kinds: Kept[Mapping[str, Kind]] = field(default_factory=lambda: Kept(300))
-    asked: Asked = field(default_factory=Asked)
-    slow: Slow = field(default_factory=Slow)
+    shapes: LruCache[tuple[int, tuple[str, ...]]] = field(default_factory=lambda: LruCache(2_000))
+    kinds: LruCache[Mapping[str, Kind]] = field(default_factory=lambda: LruCache(300))
+    asked: DatasetReader = field(default_factory=DatasetReader)
+    slow: SlowWork = field(default_factory=SlowWork)
     flags: Flags = field(default_factory=Flags)
 
 
-room_of = once(lambda _: Room())
+sample_cache_of = once(lambda _: SampleCache())
 """The portal's store of samples."""
 
 
-class Sheet(ABC):
-    """The samples of one run task; see `ScoresSheet` and `LiveSheet`."""
+class SampleTable(ABC):
+    """The samples of one run task; see `ScoresTable` and `LiveTable`."""
 
     live: bool
     """Whether it is not evaluated: answers have no scores, and more may come."""
@@ -116,8 +116,8 @@ class Sheet(ABC):
     has_mistakes: bool = False
     """Whether the kinds of mistakes are known."""
 
-    def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
-        self.room, self.experiment, self.name = room, experiment, run_task
+    def __init__(self, cache: SampleCache, experiment: PageExperiment, run_task: str) -> None:
+        self.cache, self.experiment, self.name = cache, experiment, run_task
         self.key: tuple[Path, str] = (experiment.path, run_task)
         self._last: tuple[int, Sample] | None = None
         """Place of the sample that was asked for last, and the sample: a page asks for it several times."""
@@ -149,7 +149,7 @@ class Sheet(ABC):
     def kinds(self) -> Mapping[str, Kind]:
         """Metric → meaning of its values."""
         stamp = stamp_of(self.experiment.resolved_file)
-        return self.room.kinds.of(self.key, stamp, self._kinds)
+        return self.cache.kinds.of(self.key, stamp, self._kinds)
 
     def _kinds(self) -> Mapping[str, Kind]:
         from hpcbench.evaluation.plan_metrics import load_metrics
@@ -209,7 +209,7 @@ class Sheet(ABC):
             run_task = self.run_task
         except (OSError, ValueError, KeyError):
             raise Gone("the experiment's resolved plan cannot be read") from None
-        found = self.room.asked.sample(self.experiment, run_task, self.asked_place(place))
+        found = self.cache.asked.sample(self.experiment, run_task, self.asked_place(place))
         if not self.live and found.id != (name or self.rows_at([place], ["sample"])[0]["sample"]):
             raise Gone("the dataset has changed since the run: another sample is at this place")
         self._last = place, found
@@ -248,16 +248,16 @@ BEGINNING = 300
 """Characters of an answer in a list."""
 
 
-class ScoresSheet(Sheet):
+class ScoresTable(SampleTable):
     """An evaluated run task: the contents of its scores file."""
 
     live = False
 
-    def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
-        super().__init__(room, experiment, run_task)
+    def __init__(self, cache: SampleCache, experiment: PageExperiment, run_task: str) -> None:
+        super().__init__(cache, experiment, run_task)
         self.path = experiment.scores_file(run_task)
         self.stamp = stamp_of(self.path)
-        self.rows, columns = room.shapes.of(self.key, self.stamp, self._shape)
+        self.rows, columns = cache.shapes.of(self.key, self.stamp, self._shape)
         self.there = frozenset((*columns, *TIMES))
         self.has_mistakes = "mistake" in columns
         self.metrics = tuple(
@@ -274,7 +274,7 @@ class ScoresSheet(Sheet):
 
     def frame(self, names: Sequence[str]) -> Any:
 
-        kept = self.room.columns
+        kept = self.cache.columns
         wanted = [name for name in dict.fromkeys(names) if name != "place"]
         if (whole := held(self.path)) is not None:  # its columns are in memory already
             columns = [
@@ -327,11 +327,11 @@ class ScoresSheet(Sheet):
 
         key = (*self.key, "text", text)
         if self.rows > LARGE:
-            return self.room.slow.of(self.room.places, key, self.stamp, make)
-        return self.room.places.of(key, self.stamp, make)
+            return self.cache.slow.of(self.cache.places, key, self.stamp, make)
+        return self.cache.places.of(key, self.stamp, make)
 
     def asked_place(self, place: int) -> int:
-        """See `Sheet`. Where enough samples were asked, only shards that are done have rows."""
+        """See `SampleTable`. Where enough samples were asked, only shards that are done have rows."""
         for row, start, stop in self._asked:
             if row <= place < row + stop - start:
                 return start + place - row
@@ -360,7 +360,7 @@ _NEEDED = {
 
 
 def _in_file(name: str) -> Any:
-    """A column of the sheet as an expression over a scores file."""
+    """A column of the table as an expression over a scores file."""
     import polars
 
     if name == "latency":
@@ -426,7 +426,7 @@ def escaped(text: str) -> str:
     return "".join(f"\\{one}" if one in r"\.+*?()|[]{}^$#&-~" else one for one in text)
 
 
-class LiveSheet(Sheet):
+class LiveTable(SampleTable):
     """A run task that is not evaluated: its answers so far, and the dataset's own samples.
 
     Where the dataset cannot be opened, the answered samples of a shard are in the order of their answers; of
@@ -435,8 +435,8 @@ class LiveSheet(Sheet):
 
     live = True
 
-    def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
-        super().__init__(room, experiment, run_task)
+    def __init__(self, cache: SampleCache, experiment: PageExperiment, run_task: str) -> None:
+        super().__init__(cache, experiment, run_task)
         cut = experiment.work.cut(run_task)
         assert cut is not None  # the caller has checked this
         self.cut = cut
@@ -446,7 +446,7 @@ class LiveSheet(Sheet):
     def _names(self) -> Names | None:
         """Ids of its samples; None: the dataset does not give them."""
         try:
-            return self.room.asked.names(self.experiment, self.run_task, self.rows)
+            return self.cache.asked.names(self.experiment, self.run_task, self.rows)
         except (Gone, OSError, ValueError, KeyError):
             return None
 
@@ -456,9 +456,9 @@ class LiveSheet(Sheet):
 
     def _whole(self) -> Any:
         """All samples with outcome and times of their answers; many are computed outside of requests."""
-        kept, key = self.room.columns, (*self.key, "live")
+        kept, key = self.cache.columns, (*self.key, "live")
         if self._large:
-            return self.room.slow.of(kept, key, self.stamp, self._made)
+            return self.cache.slow.of(kept, key, self.stamp, self._made)
         return kept.of(key, self.stamp, self._made)
 
     def _made(self) -> Any:
@@ -521,7 +521,7 @@ class LiveSheet(Sheet):
         found: dict[int, dict[str, str]] = {}
         try:
             for start, stop in _runs(places):
-                some = self.room.asked.between(
+                some = self.cache.asked.between(
                     self.experiment, self.run_task, start, stop, images=False
                 )
                 for place, one in enumerate(some, start):
@@ -535,7 +535,7 @@ class LiveSheet(Sheet):
         def make() -> Any:
             import polars
 
-            whole = self.room.columns.of((*self.key, "live"), self.stamp, self._made)
+            whole = self.cache.columns.of((*self.key, "live"), self.stamp, self._made)
             pattern = f"(?i){escaped(text)}"
             said = samples_saying(self.experiment, self.name, pattern)
             name = polars.col("sample")
@@ -546,14 +546,14 @@ class LiveSheet(Sheet):
 
         key = (*self.key, "text", text)
         if self._large:
-            return self.room.slow.of(self.room.places, key, self.stamp, make)
-        return self.room.places.of(key, self.stamp, make)
+            return self.cache.slow.of(self.cache.places, key, self.stamp, make)
+        return self.cache.places.of(key, self.stamp, make)
 
     def _referring(self, text: str) -> list[int]:
         """Places of samples whose references contain a text; empty where the dataset cannot be opened."""
         wanted = text.casefold()
         try:
-            asked = self.room.asked.between(
+            asked = self.cache.asked.between(
                 self.experiment, self.run_task, 0, self.rows, images=False
             )
         except (Gone, OSError, ValueError, KeyError):
@@ -575,33 +575,33 @@ def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
             start = number
 
 
-def sheet_of(portal: Portal, identity: str, run_task: str) -> Sheet:
+def sample_table_of(portal: Portal, identity: str, run_task: str) -> SampleTable:
     """The samples of a run task: from its scores, unless it has more answers than scores.
 
     Raises:
         PortalFault: there is no such experiment or run task, or its scores cannot be read.
     """
     experiment = results_of(portal).experiment(portal, identity)
-    room = room_of(portal)
+    cache = sample_cache_of(portal)
     cut = experiment.work.cut(run_task)
     if cut is None:
         raise missing(f"{experiment.id} has no run task '{run_task[:200]}'")
     if experiment.scores_file(run_task).exists():
-        found = ScoresSheet(room, experiment, run_task)
+        found = ScoresTable(cache, experiment, run_task)
         if not _goes_on(portal, found):
             return found
-    return LiveSheet(room, experiment, run_task)
+    return LiveTable(cache, experiment, run_task)
 
 
-def _goes_on(portal: Portal, sheet: ScoresSheet) -> bool:
+def _goes_on(portal: Portal, table: ScoresTable) -> bool:
     """Whether answers came after the scores were made."""
     ended, started = map(
-        stamp_of, (sheet.experiment.outcome_file, sheet.experiment.submission_file)
+        stamp_of, (table.experiment.outcome_file, table.experiment.submission_file)
     )
     if ended is not None and started is not None and started[2] < ended[2]:
         return False  # no round has started since the end of the last one
-    row = portal.index.run_task(sheet.experiment.id, sheet.name)
+    row = portal.index.run_task(table.experiment.id, table.name)
     if row is None or row.state not in ("pending", "running", "paused"):
         return False
-    unanswered = int((sheet.frame(["outcome"])["outcome"] == MISSING).sum())
-    return row.answered > sheet.rows - unanswered
+    unanswered = int((table.frame(["outcome"])["outcome"] == MISSING).sum())
+    return row.answered > table.rows - unanswered

@@ -15,10 +15,10 @@ from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.json_safe import sound
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 from hpcbench.portal.media import Picture, Size, pictures_of
 from hpcbench.portal.models.samples import PlanStep, SampleTurn, SampleTurns, TurnCall
-from hpcbench.portal.sample_table import Sheet
+from hpcbench.portal.sample_table import SampleTable
 from hpcbench.schema.records import ToolCall
 
 MOST_TEXT = 100_000
@@ -41,27 +41,27 @@ class _Seen:
         return 10_000 + sum(map(len, self.trajectory.images))
 
 
-_kept: Kept[_Seen] = Kept(2 * MOST_BYTES, lambda one: one.size)
+_kept: LruCache[_Seen] = LruCache(2 * MOST_BYTES, lambda one: one.size)
 """Trajectories that were shown last: a page asks for each of their images."""
 
 
-def works_in_turns(sheet: Sheet) -> bool:
+def works_in_turns(table: SampleTable) -> bool:
     """Whether an agent works on the samples."""
     try:
-        return sheet.run_task.agent is not None
+        return table.run_task.agent is not None
     except (OSError, ValueError, KeyError):
         return False
 
 
-def turns_of(sheet: Sheet, place: int) -> SampleTurns:
+def turns_of(table: SampleTable, place: int) -> SampleTurns:
     """An agent's work on a sample so far; no turns before it begins.
 
     Raises:
         PortalFault: there is no such sample.
     """
-    seen = _seen(sheet, place)
+    seen = _seen(table, place)
     figures, trajectory = seen.figures or {}, seen.trajectory
-    turns = tuple(_turns(sheet, place, seen))
+    turns = tuple(_turns(table, place, seen))
     count = figures.get("turns")
     return SampleTurns(
         exit=sound(figures.get("exit")),
@@ -76,17 +76,17 @@ def turns_of(sheet: Sheet, place: int) -> SampleTurns:
     )
 
 
-def made_count(sheet: Sheet, place: int) -> int:
+def made_count(table: SampleTable, place: int) -> int:
     """Number of images that tools made for a sample."""
-    return len(_seen(sheet, place).trajectory.images) if works_in_turns(sheet) else 0
+    return len(_seen(table, place).trajectory.images) if works_in_turns(table) else 0
 
 
-def made_of(portal: Portal, sheet: Sheet, place: int, number: int, size: Size) -> Picture:
+def made_of(portal: Portal, table: SampleTable, place: int, number: int, size: Size) -> Picture:
     """An image that a tool made.
 
     Args:
         portal: keeps small copies.
-        sheet: the run task's samples.
+        table: the run task's samples.
         place: place of the sample.
         number: number of the image among those of tools, from 0.
         size: `thumb` is a small copy.
@@ -94,55 +94,55 @@ def made_of(portal: Portal, sheet: Sheet, place: int, number: int, size: Size) -
     Raises:
         PortalFault: there is no such image, or it cannot be shown.
     """
-    images = _seen(sheet, place).trajectory.images
+    images = _seen(table, place).trajectory.images
     if number >= len(images):
         raise missing(f"tools made {len(images)} images for the sample")
-    return pictures_of(portal).of(sheet.run_task.dataset, images[number], size)
+    return pictures_of(portal).of(table.run_task.dataset, images[number], size)
 
 
-def _seen(sheet: Sheet, place: int) -> _Seen:
-    sheet.check(place)
-    if not works_in_turns(sheet):
+def _seen(table: SampleTable, place: int) -> _Seen:
+    table.check(place)
+    if not works_in_turns(table):
         raise missing("no agent works on the samples of this run task")
-    (row,) = sheet.rows_at([place], ["sample"])
+    (row,) = table.rows_at([place], ["sample"])
     name = row["sample"]
-    recorded = sheet.recorded({place: name}).get(place)
+    recorded = table.recorded({place: name}).get(place)
     ended = None if recorded is None else (recorded.shard, recorded.attempt)
-    key = (sheet.experiment.path, sheet.name, place)
+    key = (table.experiment.path, table.name, place)
 
     def read() -> _Seen:
-        cut = sheet.experiment.work.cut(sheet.name)
-        shard = None if cut is None else cut.shard_at(sheet.asked_place(place))
+        cut = table.experiment.work.cut(table.name)
+        shard = None if cut is None else cut.shard_at(table.asked_place(place))
         shard = recorded.shard if recorded is not None else shard
         try:
-            lines = lines_of(sheet.experiment, sheet.name, shard, name) if shard is not None else []
+            lines = lines_of(table.experiment, table.name, shard, name) if shard is not None else []
         except OSError as error:
             what = f"the turns cannot be read: {error.strerror or error}"
             raise PortalFault(500, "unreadable", what) from error
         trajectory = Trajectory.of(name, lines)
         figures = None if recorded is None else figures_of(recorded.record)
         images = recorded.record.get("image_sha256") if recorded is not None else None
-        shown = len(images) if isinstance(images, list) else _images(sheet, place)
+        shown = len(images) if isinstance(images, list) else _images(table, place)
         return _Seen(trajectory, figures, shown)
 
     # The work on a sample without an answer goes on: it is read each time.
-    return read() if ended is None else _kept.of(key, (ended, sheet.version), read)
+    return read() if ended is None else _kept.of(key, (ended, table.version), read)
 
 
-def _images(sheet: Sheet, place: int) -> int:
+def _images(table: SampleTable, place: int) -> int:
     try:
-        return len(sheet.sample(place).images)
+        return len(table.sample(place).images)
     except Gone:
         return 0
 
 
-def _turns(sheet: Sheet, place: int, seen: _Seen) -> Iterator[SampleTurn]:
+def _turns(table: SampleTable, place: int, seen: _Seen) -> Iterator[SampleTurn]:
     made, begin = 0, 0.0
     for number, turn in enumerate(seen.trajectory.turns, 1):
         calls = []
         for at, call in enumerate(turn.calls):
             one = turn.called[at] if at < len(turn.called) else None
-            calls.append(_call(sheet, place, call, one, made, seen.shown))
+            calls.append(_call(table, place, call, one, made, seen.shown))
             made += len(one.result.images) if one is not None else 0
         yield _turn(turn, number, begin, tuple(calls))
         begin += turn.think_seconds + turn.tool_seconds
@@ -167,12 +167,12 @@ def _turn(turn: Turn, number: int, begin: float, calls: tuple[TurnCall, ...]) ->
 
 
 def _call(
-    sheet: Sheet, place: int, call: ToolCall, one: Called | None, made: int, shown: int
+    table: SampleTable, place: int, call: ToolCall, one: Called | None, made: int, shown: int
 ) -> TurnCall:
     """A call with its result.
 
     Args:
-        sheet: the run task's samples.
+        table: the run task's samples.
         place: place of the sample.
         call: the call.
         one: the call with its result; None: it was not made.
@@ -180,7 +180,7 @@ def _call(
         shown: images of the sample.
     """
     count = 0 if one is None else len(one.result.images)
-    run_task, experiment = quote(sheet.name, safe=""), quote(sheet.experiment.id, safe="")
+    run_task, experiment = quote(table.name, safe=""), quote(table.experiment.id, safe="")
     below = f"experiments/{experiment}/run-tasks/{run_task}/samples/{place}/made"
     return TurnCall(
         tool=sound(call.tool),

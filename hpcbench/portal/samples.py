@@ -17,7 +17,7 @@ from hpcbench.portal.models.samples import SamplePage, SampleRow
 from hpcbench.portal.sample_table import (
     BEGINNING,
     TIMES,
-    Sheet,
+    SampleTable,
     escaped,
 )
 
@@ -34,7 +34,7 @@ MOST_LEVELS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SampleFilter:
     """Filter of samples; all its conditions must hold."""
 
     text: str = ""
@@ -73,11 +73,11 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class SampleOrder:
     """Order of samples; samples without a value are last in both orders, and ties go by ascending place."""
 
     by: str = "place"
-    """A column of the sheet; metadata and metrics by their names."""
+    """A column of the table; metadata and metrics by their names."""
     order: Order = "asc"
     """Ascending or descending."""
 
@@ -88,9 +88,9 @@ class Sorted:
 
 
 def page_of(
-    sheet: Sheet,
-    chosen: Chosen,
-    ordered: Sorted,
+    table: SampleTable,
+    chosen: SampleFilter,
+    ordered: SampleOrder,
     after: str | None,
     limit: int,
     skip: int = 0,
@@ -98,7 +98,7 @@ def page_of(
     """A page of samples.
 
     Args:
-        sheet: the run task's samples.
+        table: the run task's samples.
         chosen: filter of the samples.
         ordered: order of the samples.
         after: `SamplePage.next` of the page before, for the same filter and order; None: the first page.
@@ -109,7 +109,7 @@ def page_of(
         PortalFault: there is no such column or metric, or `after` comes from no page.
         NotYet: a part of it is being computed.
     """
-    found = Ordered(sheet, chosen, ordered)
+    found = OrderedSamples(table, chosen, ordered)
     try:
         begin = skip if after is None else found.behind(_read_cursor(after))
     except TypeError:  # a text among numbers
@@ -117,18 +117,18 @@ def page_of(
     places = found.places(begin, begin + limit)
     more = begin + len(places) < found.total
     return SamplePage(
-        items=tuple(rows_of(sheet, places)),
+        items=tuple(rows_of(table, places)),
         next=_cursor(found.key(places[-1])) if more and places else None,
         first=begin,
         total=found.total,
-        of=sheet.rows,
-        live=sheet.live,
-        version=sheet.version,
-        metrics=sheet.metrics,
+        of=table.rows,
+        live=table.live,
+        version=table.version,
+        metrics=table.metrics,
     )
 
 
-def named(sheet: Sheet, text: str, limit: int) -> tuple[SampleRow, ...]:
+def named(table: SampleTable, text: str, limit: int) -> tuple[SampleRow, ...]:
     """Samples whose id contains a text, in any case: the exact id first, then prefixes; short ids first.
 
     Raises:
@@ -138,28 +138,28 @@ def named(sheet: Sheet, text: str, limit: int) -> tuple[SampleRow, ...]:
 
     name, wanted = polars.col("sample"), escaped(text)
     found = (
-        sheet.frame(["sample"])
+        table.frame(["sample"])
         .filter(name.str.contains(f"(?i){wanted}"))
         .sort(
             ~name.str.contains(rf"(?i)\A{wanted}\z"), ~name.str.contains(rf"(?i)\A{wanted}"),
             name.str.len_chars(), "place",
         )
     )  # fmt: skip
-    return tuple(rows_of(sheet, found["place"].head(limit).to_list()))
+    return tuple(rows_of(table, found["place"].head(limit).to_list()))
 
 
-def rows_of(sheet: Sheet, places: Sequence[int]) -> Iterator[SampleRow]:
+def rows_of(table: SampleTable, places: Sequence[int]) -> Iterator[SampleRow]:
     """Rows of the list, in the order of `places`."""
-    names = ("sample", "document", "outcome", "reason", "answer", *TIMES, *sheet.metrics)
-    rows = sheet.rows_at(places, names)
-    flagged = sheet.room.flags.of(sheet.experiment.id, sheet.name)
+    names = ("sample", "document", "outcome", "reason", "answer", *TIMES, *table.metrics)
+    rows = table.rows_at(places, names)
+    flagged = table.cache.flags.of(table.experiment.id, table.name)
     for place, row in zip(places, rows, strict=True):
         answer = _beginning(row["answer"])
-        yield row_of(sheet, place, row, answer, flagged=row["sample"] in flagged)
+        yield row_of(table, place, row, answer, flagged=row["sample"] in flagged)
 
 
 def row_of(
-    sheet: Sheet,
+    table: SampleTable,
     place: int,
     row: Mapping[str, Any],
     answer: str | None,
@@ -169,7 +169,7 @@ def row_of(
     """A sample as a row of a list.
 
     Args:
-        sheet: the run task's samples.
+        table: the run task's samples.
         place: place of the sample.
         row: its known values, by column.
         answer: the part of its answer to show.
@@ -182,7 +182,7 @@ def row_of(
         outcome=sound(row["outcome"]),
         reason=sound(row["reason"]),
         mistake=row.get("mistake"),
-        scores={name: sound(row.get(name)) for name in sheet.metrics},
+        scores={name: sound(row.get(name)) for name in table.metrics},
         answer=sound(answer),
         latency=sound(row["latency"]),
         output_tokens=row["output_tokens"],
@@ -199,7 +199,7 @@ def _beginning(text: str | None) -> str | None:
 # --- order and choice -------------------------------------------------------------------------------------
 
 
-class Ordered:
+class OrderedSamples:
     """Places of the chosen samples, in order.
 
     Raises:
@@ -207,20 +207,20 @@ class Ordered:
         NotYet: a part of it is being computed.
     """
 
-    def __init__(self, sheet: Sheet, chosen: Chosen, ordered: Sorted) -> None:
-        self._sheet, self._column = sheet, column_of(sheet, ordered.by)
+    def __init__(self, table: SampleTable, chosen: SampleFilter, ordered: SampleOrder) -> None:
+        self._table, self._column = table, column_of(table, ordered.by)
         self._down = ordered.down
         self._values = (
-            None if self._column == "place" else sheet.frame([self._column])[self._column]
+            None if self._column == "place" else table.frame([self._column])[self._column]
         )
         self._all = chosen.all and self._column == "place" and not self._down
         self._found = None if self._all else self._kept(chosen)
-        self.total: int = sheet.rows if self._found is None else len(self._found)
+        self.total: int = table.rows if self._found is None else len(self._found)
 
     def places(self, begin: int, end: int) -> list[int]:
         """The places from index `begin` to `end`."""
         if self._found is None:
-            return list(range(begin, min(end, self._sheet.rows)))
+            return list(range(begin, min(end, self._table.rows)))
         some: list[int] = self._found[begin:end].tolist()
         return some
 
@@ -258,17 +258,17 @@ class Ordered:
             return (1, place)
         return (0, _Reversed(value) if self._down else value, place)
 
-    def _kept(self, chosen: Chosen) -> Any:
-        sheet, column = self._sheet, self._column
-        flagged = frozenset(_flagged(sheet)) if chosen.flagged else None
-        needed = [column, *_columns(sheet, chosen)]
+    def _kept(self, chosen: SampleFilter) -> Any:
+        table, column = self._table, self._column
+        flagged = frozenset(_flagged(table)) if chosen.flagged else None
+        needed = [column, *_columns(table, chosen)]
 
         def make() -> Any:
             import polars
 
-            holding = sheet.containing(chosen.text) if chosen.text else None
-            frame = sheet.frame(needed)
-            found = frame.filter(*_conditions(sheet, chosen, holding, flagged, frame))
+            holding = table.containing(chosen.text) if chosen.text else None
+            frame = table.frame(needed)
+            found = frame.filter(*_conditions(table, chosen, holding, flagged, frame))
             if column != "place":
                 found = found.sort(
                     [polars.col(column), polars.col("place")],
@@ -279,8 +279,8 @@ class Ordered:
                 found = found.reverse()
             return found["place"].to_numpy()
 
-        key = (*sheet.key, sheet.live, chosen, column, self._down)
-        return sheet.room.places.of(key, (sheet.stamp, flagged), make)
+        key = (*table.key, table.live, chosen, column, self._down)
+        return table.cache.places.of(key, (table.stamp, flagged), make)
 
 
 class _Reversed:
@@ -298,21 +298,21 @@ class _Reversed:
     __hash__ = None  # type: ignore[assignment]
 
 
-def column_of(sheet: Sheet, name: str) -> str:
+def column_of(table: SampleTable, name: str) -> str:
     """The column of a name: a metric's column takes precedence over that of metadata.
 
     Raises:
         PortalFault: there is no such column.
     """
-    if name in sheet.names:
+    if name in table.names:
         return name
-    if META + name in sheet.names:
+    if META + name in table.names:
         return META + name
-    known = ", ".join(one.removeprefix(META) for one in sheet.names)
+    known = ", ".join(one.removeprefix(META) for one in table.names)
     raise bad_request(f"no column '{name[:100]}'", f"known columns: {known}"[:500])
 
 
-def _columns(sheet: Sheet, chosen: Chosen) -> list[str]:
+def _columns(table: SampleTable, chosen: SampleFilter) -> list[str]:
     """Columns that a filter needs."""
     found = []
     if chosen.outcome or chosen.wrong_only:
@@ -320,59 +320,63 @@ def _columns(sheet: Sheet, chosen: Chosen) -> list[str]:
     if chosen.reason:
         found.append("reason")
     if chosen.mistake:
-        found.append(mistake_column(sheet))
+        found.append(mistake_column(table))
     if chosen.wrong_only:
-        found += ["invalid", *sheet.metrics[:1]]
+        found += ["invalid", *table.metrics[:1]]
     if chosen.low is not None or chosen.high is not None:
-        found.append(metric_of(sheet, chosen.metric))
+        found.append(metric_of(table, chosen.metric))
     if chosen.latency_over is not None:
         found.append("latency")
     if chosen.flagged:
         found.append("sample")
-    return [*found, *(metadata_column(sheet, name) for name, _ in chosen.where)]
+    return [*found, *(metadata_column(table, name) for name, _ in chosen.where)]
 
 
-def metric_of(sheet: Sheet, name: str) -> str:
+def metric_of(table: SampleTable, name: str) -> str:
     """The metric with a name; without a name, the leading metric.
 
     Raises:
         PortalFault: there is no such metric.
     """
-    if name in sheet.metrics or (not name and sheet.metrics):
-        return name or sheet.metrics[0]
+    if name in table.metrics or (not name and table.metrics):
+        return name or table.metrics[0]
     what = f"no metric '{name[:100]}'" if name else "there are no scores yet"
-    raise bad_request(what, f"known metrics: {', '.join(sheet.metrics) or 'none'}")
+    raise bad_request(what, f"known metrics: {', '.join(table.metrics) or 'none'}")
 
 
-def metadata_column(sheet: Sheet, name: str) -> str:
+def metadata_column(table: SampleTable, name: str) -> str:
     """The column of a name of metadata.
 
     Raises:
         PortalFault: there is no such column.
     """
-    if name in sheet.metadata:
+    if name in table.metadata:
         return META + name
-    known = ", ".join(sheet.metadata) or "none"
+    known = ", ".join(table.metadata) or "none"
     remedy = f"known columns: {known}; `hpcbench score EXPERIMENT --by NAME` adds one"
     raise bad_request(f"no metadata column '{name[:100]}'", remedy[:500])
 
 
-def mistake_column(sheet: Sheet) -> str:
+def mistake_column(table: SampleTable) -> str:
     """The column of mistakes.
 
     Raises:
         PortalFault: the scores were made before mistakes were named.
     """
-    if sheet.has_mistakes:
+    if table.has_mistakes:
         return "mistake"
     what = "the scores of this run task name no mistakes"
-    raise bad_request(what, f"run `hpcbench score {sheet.experiment.id}`")
+    raise bad_request(what, f"run `hpcbench score {table.experiment.id}`")
 
 
 def _conditions(
-    sheet: Sheet, chosen: Chosen, holding: Any, flagged: frozenset[str] | None, frame: Any
+    table: SampleTable,
+    chosen: SampleFilter,
+    holding: Any,
+    flagged: frozenset[str] | None,
+    frame: Any,
 ) -> list[Any]:
-    """Conditions of a filter, as expressions over the columns of the sheet."""
+    """Conditions of a filter, as expressions over the columns of the table."""
     import polars
 
     col = polars.col
@@ -384,16 +388,16 @@ def _conditions(
     if chosen.mistake:
         holds.append(col("mistake") == chosen.mistake)
     if chosen.low is not None or chosen.high is not None:
-        value = col(metric_of(sheet, chosen.metric))
+        value = col(metric_of(table, chosen.metric))
         holds += [value >= chosen.low] if chosen.low is not None else []
         holds += [value <= chosen.high] if chosen.high is not None else []
     if chosen.latency_over is not None:
         holds.append(col("latency") > chosen.latency_over)
     for name, wanted in chosen.where:
-        meta = col(metadata_column(sheet, name))
+        meta = col(metadata_column(table, name))
         holds.append(meta == wanted if wanted else meta.is_null() | (meta == ""))
     if chosen.wrong_only:
-        holds.append(_wrong(sheet, frame))
+        holds.append(_wrong(table, frame))
     if flagged is not None:
         holds.append(col("sample").is_in(list(flagged)))
     if holding is not None:
@@ -401,44 +405,44 @@ def _conditions(
     return [one.fill_null(value=False) for one in holds]
 
 
-def _wrong(sheet: Sheet, frame: Any) -> Any:
+def _wrong(table: SampleTable, frame: Any) -> Any:
     """Wrong samples by the leading metric, as an expression; see `wrong`."""
-    if not sheet.metrics:
+    if not table.metrics:
         return wrong()
-    name = sheet.metrics[0]
-    kind = sheet.kinds[name]
+    name = table.metrics[0]
+    kind = table.kinds[name]
     if kind.measures:
         return wrong()
     return wrong(frame[name], kind.best, higher_is_better=kind.higher_is_better)
 
 
-def _flagged(sheet: Sheet) -> Mapping[str, str]:
-    return sheet.room.flags.of(sheet.experiment.id, sheet.name)
+def _flagged(table: SampleTable) -> Mapping[str, str]:
+    return table.cache.flags.of(table.experiment.id, table.name)
 
 
 # --- facets -----------------------------------------------------------------------------------------------
 
 
-def facets_of(sheet: Sheet, chosen: Chosen) -> tuple[Facet, ...]:
+def facets_of(table: SampleTable, chosen: SampleFilter) -> tuple[Facet, ...]:
     """How many of the chosen samples have each outcome, reason, mistake, score and value of metadata.
 
     Raises:
         PortalFault, NotYet: as `page_of`.
     """
-    metric = metric_of(sheet, chosen.metric) if sheet.metrics else None
-    metas = [META + name for name in sheet.metadata[:MOST_LEVELS]]
-    mistakes = ["mistake", "invalid", *sheet.metrics[:1]] if sheet.has_mistakes else []
+    metric = metric_of(table, chosen.metric) if table.metrics else None
+    metas = [META + name for name in table.metadata[:MOST_LEVELS]]
+    mistakes = ["mistake", "invalid", *table.metrics[:1]] if table.has_mistakes else []
     names = ["outcome", "reason", *mistakes, *([metric] if metric else []), *metas]
-    places = Ordered(sheet, chosen, Sorted())
-    frame = sheet.frame(names)
-    if places.total < sheet.rows:
+    places = OrderedSamples(table, chosen, SampleOrder())
+    frame = table.frame(names)
+    if places.total < table.rows:
         frame = frame[places.places(0, places.total)]
     found = [counted("outcome", frame["outcome"]), counted("reason", frame["reason"])]
     if mistakes:
-        wrong = frame.filter(_wrong(sheet, frame))
+        wrong = frame.filter(_wrong(table, frame))
         found.append(counted("mistake", wrong["mistake"]))
     if metric is not None:
-        found.append(_binned(frame[metric], sheet.kinds[metric].best))
+        found.append(_binned(frame[metric], table.kinds[metric].best))
     found += [counted(name.removeprefix(META), frame[name]) for name in metas]
     return tuple(one for one in found if one.counts)
 

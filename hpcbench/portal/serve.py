@@ -142,7 +142,7 @@ def check(settings: Settings) -> None:
         )
 
 
-def _running_already(here: runtime_dir.Place, tell: Callable[[str], None]) -> int:
+def _running_already(here: runtime_dir.RuntimeDir, tell: Callable[[str], None]) -> int:
     caller = Caller.find(here)
     if caller is None:
         tell("your portal is starting or ending on this host; try again in a moment")
@@ -166,7 +166,7 @@ class _Process:
     """State of one start of the portal."""
 
     def __init__(
-        self, settings: Settings, here: runtime_dir.Place, tell: Callable[[str], None]
+        self, settings: Settings, here: runtime_dir.RuntimeDir, tell: Callable[[str], None]
     ) -> None:
         self.settings, self.here, self.tell = settings, here, tell
         records = runtime_dir.records()
@@ -360,7 +360,7 @@ class _ToJournal(logging.Handler):
 
 
 @contextlib.contextmanager
-def listening(here: runtime_dir.Place) -> Iterator[socket.socket]:
+def listening(here: runtime_dir.RuntimeDir) -> Iterator[socket.socket]:
     """The portal's Unix socket, which only its user may open; it is removed at the end.
 
     The lock must be held: an existing socket is then a leftover.

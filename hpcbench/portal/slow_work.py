@@ -1,7 +1,7 @@
 """Work that would block a request's thread for too long: done outside of requests, a little at a time.
 
-A request calls `Slow.of` for a slow value. If the value is ready, it gets the value; else `NotYet` ends the
-request's work, and `patiently` waits without a thread until the value is ready, and repeats the work.
+A request calls `SlowWork.of` for a slow value. If the value is ready, it gets the value; else `NotYet` ends
+the request's work, and `patiently` waits without a thread until the value is ready, and repeats the work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from hpcbench.portal import own_memory
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 
 ValueT = TypeVar("ValueT")
 
@@ -49,7 +49,7 @@ class NotYet(Exception):  # noqa: N818 - no error: a request waits for it
         self.future, self.progress = future, progress
 
 
-class Slow:
+class SlowWork:
     """A worker for slow computations; the first of several requests for the same value starts it.
 
     Args:
@@ -64,7 +64,7 @@ class Slow:
 
     def of(
         self,
-        kept: Kept[ValueT],
+        kept: LruCache[ValueT],
         key: Hashable,
         stamp: Hashable,
         make: Callable[[], ValueT],
@@ -102,7 +102,9 @@ class Slow:
             self._pending.pop(name, None)
 
 
-def _made(kept: Kept[ValueT], key: Hashable, stamp: Hashable, make: Callable[[], ValueT]) -> ValueT:
+def _made(
+    kept: LruCache[ValueT], key: Hashable, stamp: Hashable, make: Callable[[], ValueT]
+) -> ValueT:
     started = time.monotonic()
     try:
         return kept.of(key, stamp, make)

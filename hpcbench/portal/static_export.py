@@ -62,17 +62,17 @@ from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.guard import API
 from hpcbench.portal.headers import CSP
 from hpcbench.portal.index import open_index
-from hpcbench.portal.index.database import Index
-from hpcbench.portal.index.scores import by_dataset
+from hpcbench.portal.index.experiment_scores import by_dataset
+from hpcbench.portal.index.sql_index import Index
 from hpcbench.portal.media import Size
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import RunTaskRow, ScoreColumn
 from hpcbench.portal.models.sessions import Session
 from hpcbench.portal.packs import PICTURES, Kind, Packs
 from hpcbench.portal.sample_detail import details_of, picture_of
-from hpcbench.portal.sample_table import Sheet, sheet_of
+from hpcbench.portal.sample_table import SampleTable, sample_table_of
 from hpcbench.portal.sample_turns import made_count, made_of, turns_of, works_in_turns
-from hpcbench.portal.samples import Chosen, Sorted
+from hpcbench.portal.samples import SampleFilter, SampleOrder
 from hpcbench.portal.slow_work import patiently
 from hpcbench.portal.static import BUILT
 
@@ -108,7 +108,7 @@ class Wanted:
 
 
 @dataclass
-class Written:
+class BundleSummary:
     """Summary of a written bundle."""
 
     files: int = 0
@@ -217,7 +217,7 @@ def _sink(out: Path) -> Iterator[Sink]:
 class Recorder:
     """Writes answers to a bundle."""
 
-    def __init__(self, portal: Portal, sink: Sink, written: Written) -> None:
+    def __init__(self, portal: Portal, sink: Sink, written: BundleSummary) -> None:
         self.portal = portal
         self._app, self._sink, self._written = application(portal), sink, written
         self._packs = Packs(self.put)
@@ -414,54 +414,58 @@ async def _run_task(recorder: Recorder, below: Sequence[str], name: str, wanted:
         recorder.put_answer(name_of((*below, "logs"), {"run_task": name}), [])
     samples = (*path, "samples")
     await recorder.pass_on((*samples, "facets"))
-    for chosen in (Chosen(), Chosen(wrong=True)):
+    for chosen in (SampleFilter(), SampleFilter(wrong=True)):
         left = wanted.samples
         query = {"wrong": "true"} if chosen.wrong else {}
         async for page in recorder.pages(samples, **query):
-            sheet = sheet_of(recorder.portal, below[-1], name)
+            table = sample_table_of(recorder.portal, below[-1], name)
             some = page if left is None else page[:left]
-            await _samples(recorder, samples, sheet, some, chosen)
+            await _samples(recorder, samples, table, some, chosen)
             for row in some if wanted.images and not chosen.wrong else ():
-                await _images(recorder, samples, sheet, row)
+                await _images(recorder, samples, table, row)
             left = None if left is None else max(0, left - len(page))
 
 
 async def _samples(
-    recorder: Recorder, samples: Sequence[str], sheet: Sheet, rows: Sequence[Any], chosen: Chosen
+    recorder: Recorder,
+    samples: Sequence[str],
+    table: SampleTable,
+    rows: Sequence[Any],
+    chosen: SampleFilter,
 ) -> None:
     """Record samples in full; wrong ones a second time, with their neighbours among the wrong samples."""
     for begin in range(0, len(rows), AT_ONCE):
         places = [row["place"] for row in rows[begin : begin + AT_ONCE]]
 
         def make(places: Sequence[int] = places) -> list[bytes]:
-            found = details_of(sheet, places, chosen, Sorted())
+            found = details_of(table, places, chosen, SampleOrder())
             return [one.model_dump_json().encode() for one in found]
 
         def turns(places: Sequence[int] = places) -> list[bytes]:
-            return [turns_of(sheet, place).model_dump_json().encode() for place in places]
+            return [turns_of(table, place).model_dump_json().encode() for place in places]
 
-        if works_in_turns(sheet) and not chosen.wrong:
+        if works_in_turns(table) and not chosen.wrong:
             await recorder.make([(*samples, str(place), "turns") for place in places], turns)
         wrong = "true" if chosen.wrong else ""
         await recorder.make([(*samples, str(place)) for place in places], make, wrong=wrong)
 
 
-async def _images(recorder: Recorder, samples: Sequence[str], sheet: Sheet, row: Any) -> None:
+async def _images(recorder: Recorder, samples: Sequence[str], table: SampleTable, row: Any) -> None:
     place = row["place"]
     with contextlib.suppress(Gone):  # the sample's answer gives the reason
-        for number in range(len(sheet.sample(place, row["sample"]).images)):
+        for number in range(len(table.sample(place, row["sample"]).images)):
             path = (*samples, str(place), "images", str(number))
 
             def make(size: Size, number: int = number) -> list[bytes]:
-                return [picture_of(recorder.portal, sheet, place, number, size).data]
+                return [picture_of(recorder.portal, table, place, number, size).data]
 
             await recorder.make([path], partial(make, "thumb"), "thumbs", size="thumb")
             await recorder.make([path], partial(make, "full"), "images", size="full")
-    for number in range(made_count(sheet, place)):
+    for number in range(made_count(table, place)):
         path = (*samples, str(place), "made", str(number))
 
         def drawn(size: Size, number: int = number) -> list[bytes]:
-            return [made_of(recorder.portal, sheet, place, number, size).data]
+            return [made_of(recorder.portal, table, place, number, size).data]
 
         await recorder.make([path], partial(drawn, "thumb"), "thumbs", size="thumb")
         await recorder.make([path], partial(drawn, "full"), "images", size="full")
@@ -476,7 +480,7 @@ def write(
     wanted: Wanted = Wanted(),  # noqa: B008 - frozen
     tell: Callable[[str], None] = lambda line: None,
     client: Path = BUILT,
-) -> Written:
+) -> BundleSummary:
     """Write a bundle of an experiment. It contains everything on its pages, also paths and names of nodes.
 
     Args:
@@ -496,7 +500,7 @@ def write(
             "the web client is not built",
             remedy="run in the repository's folder portal/: npm ci && npm run build",
         )
-    home, written = experiment.path.parent.parent, Written()
+    home, written = experiment.path.parent.parent, BundleSummary()
     with tempfile.TemporaryDirectory(prefix="hpcbench-bundle-") as scratch, _sink(out) as sink:
         index = open_index(f"sqlite:///{scratch}/index.sqlite", home)
         try:

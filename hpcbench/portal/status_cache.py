@@ -7,8 +7,8 @@ import threading
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal import figures, index_entries
 from hpcbench.portal.context import Portal, once
-from hpcbench.portal.index import Known
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.index import DerivedFacts
+from hpcbench.portal.lru import LruCache
 from hpcbench.portal.models.experiments import FigureName
 from hpcbench.portal.results_cache import Results
 from hpcbench.status import ENDED, Observer
@@ -20,7 +20,7 @@ KEPT = 4
 """Experiments that are kept: the index has ended ones, and the follower has running ones."""
 
 
-def known_of(portal: Portal, experiment: Experiment) -> Known:
+def known_of(portal: Portal, experiment: Experiment) -> DerivedFacts:
     """Read an experiment; of several concurrent calls, one reads.
 
     Raises:
@@ -29,10 +29,10 @@ def known_of(portal: Portal, experiment: Experiment) -> Known:
     """
     stamp = index_entries.stamp_of(experiment)
 
-    def look() -> Known:
+    def look() -> DerivedFacts:
         with _ONE:
             # A reader of its own: a single look must not displace the values of open pages.
-            found = Known(Observer(experiment).look(), figures_of(experiment, Results()))
+            found = DerivedFacts(Observer(experiment).look(), figures_of(experiment, Results()))
         if found.status.state in ENDED:
             portal.index.keep(experiment.id, stamp, found)
         return found
@@ -40,7 +40,7 @@ def known_of(portal: Portal, experiment: Experiment) -> Known:
     return _kept(portal).of(experiment.id, stamp, look)
 
 
-_kept = once(lambda _: Kept[Known](KEPT))
+_kept = once(lambda _: LruCache[DerivedFacts](KEPT))
 
 
 def figures_of(experiment: Experiment, results: Results) -> tuple[FigureName, ...]:

@@ -24,7 +24,7 @@ from hpcbench.portal.context import Portal, once
 from hpcbench.portal.downsample import Point, Thinned
 from hpcbench.portal.json_safe import finite
 from hpcbench.portal.logs import in_order
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.schema.plan import Cut
 
 LOOK_SECONDS = 0.015
@@ -262,10 +262,10 @@ def workers_of(portal: Portal, experiment: Experiment) -> Workers:
     return kept.of(path, None, lambda: Workers(experiment, lambda: kept.weigh(path)))
 
 
-_kept = once(lambda _: Kept[Workers](KEPT_BYTES, lambda one: one.bytes))
+_kept = once(lambda _: LruCache[Workers](KEPT_BYTES, lambda one: one.bytes))
 
 
-_rounds: Kept[list[Round]] = Kept(64)
+_rounds: LruCache[list[Round]] = LruCache(64)
 
 
 def rounds_of(experiment: Experiment) -> list[Round]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from hpcbench.errors import Problem, unknown
-from hpcbench.registry.expansion import Written
+from hpcbench.registry.expansion import WrittenRunTask
 from hpcbench.registry.resource_shapes import largest_node
 from hpcbench.registry.source import Loc
 from hpcbench.schema.agent import Agent, ToolEntry
@@ -14,7 +14,7 @@ from hpcbench.schema.site import Site
 
 
 def problems(
-    one: Written,
+    one: WrittenRunTask,
     resolved: ResolvedRunTask,
     chosen: Mapping[str, Sequence[ResolvedRunTask]],
     left_out: Sequence[str],
@@ -63,7 +63,7 @@ def problems(
 
 
 def _alone(
-    one: Written, loc: Loc, resolved: ResolvedRunTask, other: ResolvedRunTask, manager: str
+    one: WrittenRunTask, loc: Loc, resolved: ResolvedRunTask, other: ResolvedRunTask, manager: str
 ) -> Iterator[Problem]:
     """Why two models cannot have an engine each in one job."""
     if other.model.name == resolved.model.name:

@@ -26,7 +26,7 @@ Where = Callable[[str], Loc]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenRunTask:
     """A run task in any of the forms that a plan has for it."""
 
     task: RunTask
@@ -41,7 +41,9 @@ class Written:
     """Whether a judge of pairs shows the answer of `judge.against` first."""
 
 
-def cells(matrix: Matrix, source: Source, loc: Loc, problems: list[Problem]) -> Iterator[Written]:
+def cells(
+    matrix: Matrix, source: Source, loc: Loc, problems: list[Problem]
+) -> Iterator[WrittenRunTask]:
     """All cells of a matrix that are not excluded, then the additional cells that it includes."""
     settings = {name: getattr(matrix, name) for name in RunTaskSettings.model_fields}
     unused = set(range(len(matrix.exclude)))
@@ -61,7 +63,7 @@ def cells(matrix: Matrix, source: Source, loc: Loc, problems: list[Problem]) -> 
             "dataset": (*loc, "datasets", d),
             "prompt": (*loc, "prompts", p) if prompt else loc,
         }
-        yield Written(task, source, _cell_where(loc, at), (source, at["model"]))
+        yield WrittenRunTask(task, source, _cell_where(loc, at), (source, at["model"]))
     for number in sorted(unused):
         problems.append(
             source.problem(
@@ -70,10 +72,10 @@ def cells(matrix: Matrix, source: Source, loc: Loc, problems: list[Problem]) -> 
         )
     for number, task in enumerate(matrix.include):
         at_task: Loc = (*loc, "include", number)
-        yield Written(task, source, below(at_task), (source, (*at_task, "name")))
+        yield WrittenRunTask(task, source, below(at_task), (source, (*at_task, "name")))
 
 
-def limited(one: Written, limit: int | None) -> Written:
+def limited(one: WrittenRunTask, limit: int | None) -> WrittenRunTask:
     """The run task with at most so many samples."""
     own = one.task.limit
     if limit is None or (own is not None and own <= limit):
@@ -81,13 +83,15 @@ def limited(one: Written, limit: int | None) -> Written:
     return replace(one, task=one.task.model_copy(update={"limit": limit}))
 
 
-def expanded(one: Written, load: Load | None = None) -> Iterator[Written]:
+def expanded(one: WrittenRunTask, load: Load | None = None) -> Iterator[WrittenRunTask]:
     """A run task with all its repeats, at every load of its sweep; `load` replaces its own."""
     for repeat in _repeats(one):
         yield from _points(repeat, load or repeat.task.load)
 
 
-def after_all(one: Written, by_name: Mapping[str, Sequence[Written]]) -> Written:
+def after_all(
+    one: WrittenRunTask, by_name: Mapping[str, Sequence[WrittenRunTask]]
+) -> WrittenRunTask:
     """With the names of every repeat and point in its `after`; names that the plan leaves out are dropped."""
     names = [other.task.name for name in one.task.after for other in by_name.get(name, ())]
     if tuple(names) == one.task.after:
@@ -95,7 +99,7 @@ def after_all(one: Written, by_name: Mapping[str, Sequence[Written]]) -> Written
     return replace(one, task=one.task.model_copy(update={"after": tuple(names)}))
 
 
-def circles(written: Sequence[Written]) -> Iterator[Problem]:
+def circles(written: Sequence[WrittenRunTask]) -> Iterator[Problem]:
     """Check that `after` names run tasks of the plan, and that no run task comes after itself."""
     after = {one.task.name: one.task.after for one in written}
     for one in written:
@@ -109,7 +113,7 @@ def circles(written: Sequence[Written]) -> Iterator[Problem]:
                 yield one.source.problem(loc, what, "remove one of them from `after`")
 
 
-def twice(written: Sequence[Written]) -> Iterator[Problem]:
+def twice(written: Sequence[WrittenRunTask]) -> Iterator[Problem]:
     """Names that two run tasks have; as ids, because folders have these."""
     seen: set[str] = set()
     for one in written:
@@ -124,7 +128,7 @@ def twice(written: Sequence[Written]) -> Iterator[Problem]:
 # --- small helpers ------------------------------------------------------------------------------------
 
 
-def _repeats(one: Written) -> Iterator[Written]:
+def _repeats(one: WrittenRunTask) -> Iterator[WrittenRunTask]:
     """A run task asked n times is n run tasks that differ in seed."""
     task = one.task
     if task.repeats == 1:
@@ -139,7 +143,7 @@ def _repeats(one: Written) -> Iterator[Written]:
         yield replace(one, task=task.model_copy(update=update))
 
 
-def _points(one: Written, load: Load | None) -> Iterator[Written]:
+def _points(one: WrittenRunTask, load: Load | None) -> Iterator[WrittenRunTask]:
     """A run task at n loads is n run tasks that differ in how requests are sent."""
     task = one.task
     if load is None or not (load.concurrency or load.rate):

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hpcbench.errors import Problem, unknown
-from hpcbench.registry.expansion import Written
+from hpcbench.registry.expansion import WrittenRunTask
 from hpcbench.schema.run_task import RunTask
 
 SAME_SAMPLES = ("split", "where", "sample", "limit")
 """Settings that a judge takes from the run task that it rates."""
 
 
-def in_order(written: Sequence[Written]) -> list[Written]:
+def in_order(written: Sequence[WrittenRunTask]) -> list[WrittenRunTask]:
     """The run tasks, judges after those that they rate, with the path of their labels absolute."""
     names = {one.task.name for one in written}
     return [_in_order(one, names) for one in written]
 
 
-def _in_order(one: Written, names: set[str]) -> Written:
+def _in_order(one: WrittenRunTask, names: set[str]) -> WrittenRunTask:
     judge = one.task.judge
     if judge is None:
         return one
@@ -33,7 +33,7 @@ def _in_order(one: Written, names: set[str]) -> Written:
 
 
 def problems(
-    written: Sequence[Written], chosen: Mapping[str, Sequence[Written]]
+    written: Sequence[WrittenRunTask], chosen: Mapping[str, Sequence[WrittenRunTask]]
 ) -> Iterator[Problem]:
     """Mistakes of judges.
 
@@ -66,11 +66,11 @@ def problems(
 
 
 def _of(
-    one: Written,
+    one: WrittenRunTask,
     key: str,
     name: str,
-    by_name: Mapping[str, Written],
-    chosen: Mapping[str, Sequence[Written]],
+    by_name: Mapping[str, WrittenRunTask],
+    chosen: Mapping[str, Sequence[WrittenRunTask]],
 ) -> Iterator[Problem]:
     """Mistakes about one of the run tasks that a judge reads."""
     loc, judge = (*one.where("judge"), key), one.task.name
@@ -106,7 +106,7 @@ def _of(
             yield one.source.problem(loc, what, "write the same value in both")
 
 
-def _settings(one: Written) -> Iterator[Problem]:
+def _settings(one: WrittenRunTask) -> Iterator[Problem]:
     """Settings that a judge cannot have."""
     task = one.task
     for key in ("on_failed", "on_invalid"):
@@ -118,7 +118,9 @@ def _settings(one: Written) -> Iterator[Problem]:
             yield one.source.problem(one.where(key), f"a judge cannot have `{key}`", "remove it")
 
 
-def placed(own: Sequence[Written], chosen: Mapping[str, Sequence[Written]]) -> Iterator[Written]:
+def placed(
+    own: Sequence[WrittenRunTask], chosen: Mapping[str, Sequence[WrittenRunTask]]
+) -> Iterator[WrittenRunTask]:
     """A run task's repeats; of a judge, with the samples of the run task that it rates, and their order."""
     for number, one in enumerate(own):
         judge = one.task.judge

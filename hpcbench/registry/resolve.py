@@ -108,7 +108,7 @@ def load_gate(given: str, registries: Sequence[Path] = ()) -> Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DefinitionFindings:
     """Findings in one definition, right or wrong."""
 
     problems: tuple[Problem, ...] = ()
@@ -119,7 +119,7 @@ class Look:
     """The resolved plan, if it is right."""
 
 
-def look(kind: str, path: Path, catalog: Catalog) -> Look:
+def look(kind: str, path: Path, catalog: Catalog) -> DefinitionFindings:
     """Check one definition by its file as far as possible; mistakes in it raise nothing.
 
     Args:
@@ -140,10 +140,12 @@ def look(kind: str, path: Path, catalog: Catalog) -> Look:
             resolver.problems.append(Problem(what, str(path), 1, 1, remedy))
     except UserError as error:
         resolver.problems.extend(error.problems)
-    return Look(tuple(ordered(resolver.problems, path)))
+    return DefinitionFindings(tuple(ordered(resolver.problems, path)))
 
 
-def look_at_text(text: str, path: Path, catalog: Catalog, *, locks: bool = True) -> Look:
+def look_at_text(
+    text: str, path: Path, catalog: Catalog, *, locks: bool = True
+) -> DefinitionFindings:
     """Check an unsaved plan, as `look` checks a file.
 
     Args:
@@ -162,14 +164,14 @@ def look_at_text(text: str, path: Path, catalog: Catalog, *, locks: bool = True)
 
 def _look_at_plan(
     resolver: Resolver, read_plan: Callable[[], tuple[ExperimentPlan, Source]], path: Path
-) -> Look:
+) -> DefinitionFindings:
     resolved = None
     try:
         resolved = resolver.plan(*resolver.read(read_plan))
     except UserError as error:
         resolver.problems.extend(error.problems)
     found = tuple(ordered(resolver.problems, path))
-    return Look(found, tuple(resolver.expanded), resolved)
+    return DefinitionFindings(found, tuple(resolver.expanded), resolved)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from hpcbench.registry.definition_names import named
 from hpcbench.registry.engine_limits import limits_of
 from hpcbench.registry.expansion import (
     Where,
-    Written,
+    WrittenRunTask,
     after_all,
     below,
     cells,
@@ -143,9 +143,9 @@ class Resolver(Lookup):
 
     def _agents_models(
         self,
-        whole: Sequence[Written],
-        by_name: Mapping[str, Sequence[Written]],
-        written: Sequence[Written],
+        whole: Sequence[WrittenRunTask],
+        by_name: Mapping[str, Sequence[WrittenRunTask]],
+        written: Sequence[WrittenRunTask],
         found: Sequence[ResolvedRunTask | None],
         site: Site,
         *,
@@ -186,7 +186,7 @@ class Resolver(Lookup):
         if self._rests_on_own(definition, source):
             return
         if isinstance(definition, RunTask):
-            for one in expanded(Written(definition, source, below(()), (source, ()))):
+            for one in expanded(WrittenRunTask(definition, source, below(()), (source, ()))):
                 self._run_task(one, None)
         elif isinstance(definition, ExperimentPlan):
             image = with_absolute_paths(definition, source).evaluation.image
@@ -217,11 +217,11 @@ class Resolver(Lookup):
 
     # --- run tasks, in any form --------------------------------------------------------------------
 
-    def _written(self, plan: ExperimentPlan, source: Source) -> Iterator[Written]:
+    def _written(self, plan: ExperimentPlan, source: Source) -> Iterator[WrittenRunTask]:
         for index, entry in enumerate(plan.run_tasks):
             loc: Loc = ("run_tasks", index)
             if isinstance(entry, RunTask):
-                yield Written(entry, source, below(loc), (source, (*loc, "name")))
+                yield WrittenRunTask(entry, source, below(loc), (source, (*loc, "name")))
                 continue
             found = self.attempt(
                 lambda name=entry, loc=loc: self.catalog.get_with_source(  # type: ignore[misc]
@@ -231,11 +231,13 @@ class Resolver(Lookup):
             if found is not None:
                 task, own = found
                 self.origins[f"run_tasks/{task.name}"] = self.origin("run_tasks", str(entry))
-                yield Written(task, own, below(()), (source, loc))
+                yield WrittenRunTask(task, own, below(()), (source, loc))
         for index, matrix in enumerate(plan.matrix):
             yield from cells(matrix, source, ("matrix", index), self.problems)
 
-    def _only(self, plan: ExperimentPlan, source: Source, written: list[Written]) -> list[Written]:
+    def _only(
+        self, plan: ExperimentPlan, source: Source, written: list[WrittenRunTask]
+    ) -> list[WrittenRunTask]:
         """The run tasks that the plan's `only` names, if it names any."""
         names = [one.task.name for one in written]
         for index, name in enumerate(plan.only):
@@ -244,7 +246,7 @@ class Resolver(Lookup):
                 self.problems.append(source.problem(("only", index), what))
         return [one for one in written if not plan.only or one.task.name in plan.only]
 
-    def _run_task(self, one: Written, site: Site | None) -> ResolvedRunTask | None:
+    def _run_task(self, one: WrittenRunTask, site: Site | None) -> ResolvedRunTask | None:
         task, source, where = one.task, one.source, one.where
         ml_task = self.find(MLTask, task.ml_task, source, where("ml_task"))
         model = self._model(task, source, where)
@@ -410,7 +412,7 @@ class Resolver(Lookup):
         return first_scores(found)
 
     def _reports(
-        self, plan: ExperimentPlan, source: Source, written: Sequence[Written]
+        self, plan: ExperimentPlan, source: Source, written: Sequence[WrittenRunTask]
     ) -> tuple[Report, ...]:
         asked: dict[str, tuple[Source, Loc]] = {}
         for index, name in enumerate(plan.reports):
@@ -447,7 +449,7 @@ class Resolver(Lookup):
         return bool(found) and " + ".join(map(str, found or ())) in self.origins.values()
 
 
-def _places(one: Written) -> Places:
+def _places(one: WrittenRunTask) -> Places:
     """Places in a run task of values that only a check of the data can find wrong."""
     metrics = [(*one.where("metrics"), index) for index in range(len(one.task.metrics))]
     locs = {

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from hpcbench.schema.site import SshSite
-from hpcbench.ssh.command import Dropped, Running
 from hpcbench.ssh.connection import Connection
 from hpcbench.ssh.login import Host, Unreachable
+from hpcbench.ssh.remote_command import Dropped, Running
 
 STEADY_SECONDS = 10.0
 """A connection of at least this duration was good: a break after it is counted as a new one."""

@@ -51,7 +51,7 @@ class Wire(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class ParcelFile:
     """One file of a parcel."""
 
     path: str
@@ -73,7 +73,7 @@ class Sent:
 class Parcel:
     """Files of one folder."""
 
-    files: tuple[Sent, ...]
+    files: tuple[ParcelFile, ...]
     """Sorted by path."""
 
     @property
@@ -161,7 +161,7 @@ def receive(wire: Wire, root: Path) -> None:
     _say(wire, {"done": sorted(missing)})
 
 
-def _lay_out(root: Path, name: str, files: Sequence[Sent], store: Path) -> None:
+def _lay_out(root: Path, name: str, files: Sequence[ParcelFile], store: Path) -> None:
     """Create a parcel's folder atomically: its files are hard links to the kept files."""
     beside = root / f".{name}.{secrets.token_hex(4)}"
     try:
@@ -192,7 +192,7 @@ def serve(wire: Wire, folder: Path) -> None:
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     listed = [
-        Sent(path.relative_to(folder).as_posix(), path.stat().st_size, hash_file(path))
+        ParcelFile(path.relative_to(folder).as_posix(), path.stat().st_size, hash_file(path))
         for path in files
     ]
     _say(wire, {"files": [_listed(file) for file in listed]})
@@ -237,14 +237,14 @@ def fetch(wire: Wire, place: Path, progress: Progress = silent) -> int:
     return sent
 
 
-def _is_here(path: Path, file: Sent) -> bool:
+def _is_here(path: Path, file: ParcelFile) -> bool:
     try:
         return _size(path) == file.size and hash_file(path) == file.sha256
     except OSError:
         return False
 
 
-def _part(place: Path, file: Sent) -> Path:
+def _part(place: Path, file: ParcelFile) -> Path:
     """Temporary path of a file until it is complete; parts of other contents are removed."""
     final = place / file.path
     final.parent.mkdir(parents=True, exist_ok=True)
@@ -265,7 +265,7 @@ def _keep(
     wire: Wire,
     part: Path,
     size: int,
-    file: Sent,
+    file: ParcelFile,
     tell: Callable[[int], None] = lambda size: None,
 ) -> None:
     """Append received bytes to a part, and check the whole against its size and hash."""
@@ -324,11 +324,11 @@ def _bytes(content: Content, start: int, stop: int) -> Iterator[bytes]:
             yield piece
 
 
-def _listed(file: Sent) -> list[Any]:
+def _listed(file: ParcelFile) -> list[Any]:
     return [file.path, file.size, file.sha256, file.executable]
 
 
-def _read(one: Sequence[Any]) -> Sent:
+def _read(one: Sequence[Any]) -> ParcelFile:
     """A file from the other end's announcement.
 
     Raises:
@@ -342,7 +342,7 @@ def _read(one: Sequence[Any]) -> Sent:
         )
     if not isinstance(size, int) or size < 0:
         raise EnvironmentFault(f"the other end announces {path!r} with {size!r} bytes")
-    return Sent(str(path), size, _flat(sha256), bool(executable))
+    return ParcelFile(str(path), size, _flat(sha256), bool(executable))
 
 
 def _flat(name: str) -> str:

@@ -26,7 +26,7 @@ from hpcbench.registry.collections import read_collection
 from hpcbench.registry.paths import is_dockerfile, is_reference, with_absolute_paths
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source
-from hpcbench.remote.pipe_transfer import Content, Parcel, Sent
+from hpcbench.remote.pipe_transfer import Content, Parcel, ParcelFile
 from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.definition import Definition
 from hpcbench.schema.kinds import KINDS
@@ -351,7 +351,9 @@ class _Bundler:
         sent = []
         for path, source in sources.items():
             status = source.stat()
-            sent.append(Sent(path, status.st_size, hashes[source], bool(status.st_mode & 0o100)))
+            sent.append(
+                ParcelFile(path, status.st_size, hashes[source], bool(status.st_mode & 0o100))
+            )
             self.bundle.contents[hashes[source]] = source
         place = f"{self._add(sent)}/{base}"
         self.bundle.here[place] = str(top)
@@ -373,7 +375,7 @@ class _Bundler:
                 problems.extend(error.problems)
                 continue
             digest = hashlib.sha256(data).hexdigest()
-            sent.append(Sent(place, len(data), digest))
+            sent.append(ParcelFile(place, len(data), digest))
             self.bundle.contents[digest] = data
         if problems:
             raise UserError(*problems)
@@ -398,7 +400,7 @@ class _Bundler:
             made.settings.append(f"{text.partition('=')[0]}={value}" if value else text)
         return made
 
-    def _add(self, sent: Sequence[Sent]) -> str:
+    def _add(self, sent: Sequence[ParcelFile]) -> str:
         parcel = Parcel(tuple(sorted(sent, key=lambda file: file.path)))
         self.bundle.parcels.append(parcel)
         return f"{self.root}/{parcel.name}"

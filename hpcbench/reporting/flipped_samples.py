@@ -8,7 +8,7 @@ from typing import Any
 
 from hpcbench.evaluation.score_distributions import TEXTS
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.scores import Place, rows_of
+from hpcbench.experiment.view.scores import ScoresFiles, rows_of
 from hpcbench.reporting.blocks import Flipped
 from hpcbench.reporting.report_tables import WorstSample
 from hpcbench.reporting.thumbnails import Thumbnail, thumbnails
@@ -68,7 +68,7 @@ def _side(
     wanted: dict[str, list[tuple[Key, str, dict[str, Any]]]] = {}
     for name in {one[mine] for one in flips}:
         some = [one for one in flips if one[mine] == name]
-        file = Place(experiment.scores_dir, name).scores
+        file = ScoresFiles(experiment.scores_dir, name).scores
         if not file.exists():
             continue
         read = rows_of(file, TEXTS, only=[one["sample"] for one in some])

@@ -20,7 +20,7 @@ from hpcbench.experiment.reused import Reused, reused_of
 from hpcbench.experiment.view.as_written import manifest_data, verdict_data
 from hpcbench.experiment.view.metrics_json import Metrics, Scores, metrics_of, variants
 from hpcbench.experiment.view.performance_json import Performance, performance_of
-from hpcbench.experiment.view.scores import Place
+from hpcbench.experiment.view.scores import ScoresFiles
 from hpcbench.experiment.view.usage import written_usage
 from hpcbench.reporting import report_tables
 from hpcbench.reporting.ab import arms_of
@@ -163,11 +163,11 @@ def _distributions(
     experiment: Experiment, run_tasks: Mapping[str, Scores], names: Sequence[str]
 ) -> dict[str, Distribution]:
     """Distribution of the first metric of each run task."""
-    places: dict[str, dict[str, Place]] = {}
+    places: dict[str, dict[str, ScoresFiles]] = {}
     for name in names:
         metric = first_metric(run_tasks[name])
         if metric is not None:
-            places.setdefault(metric, {})[name] = Place(experiment.scores_dir, name)
+            places.setdefault(metric, {})[name] = ScoresFiles(experiment.scores_dir, name)
     return {
         name: {"metric": metric, "low": low, "high": high, "counts": counts}
         for metric, some in places.items()

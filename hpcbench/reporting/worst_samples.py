@@ -12,7 +12,7 @@ from hpcbench.data.pictures import name_of
 from hpcbench.evaluation.score_distributions import worst
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import Scores
-from hpcbench.experiment.view.scores import Place
+from hpcbench.experiment.view.scores import ScoresFiles
 from hpcbench.prompts import TaskPrompt
 from hpcbench.reporting.printed_tables import first_metric
 from hpcbench.reporting.report_tables import WorstSample
@@ -45,7 +45,7 @@ def worst_samples(
         metric = first_metric(tables[name])
         if metric is not None and count:
             up = tables[name].values[metric].higher_is_better
-            place = Place(experiment.scores_dir, name)
+            place = ScoresFiles(experiment.scores_dir, name)
             some = worst(place, metric, count, higher_is_better=up)
             rows[name] = [(metric, row) for row in some]
     return samples_shown(experiment, rows)

@@ -12,7 +12,7 @@ from hpcbench.data.hub import hub_path
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import ended
 from hpcbench.files.atomic import unless_stale
-from hpcbench.site.gc import Room, room
+from hpcbench.site.gc import DiskUsage, folder_usage
 
 REMOVABLE = "rm -r, while no experiment runs"
 """Caches that can be removed as a whole: the next submit makes them again."""
@@ -39,14 +39,14 @@ _KNOWN = {
 
 
 @dataclass(frozen=True, slots=True)
-class CacheRoom:
+class CacheUsage:
     """One cache."""
 
     path: Path
     """Its folder."""
     what: str
     """Its content, in words."""
-    room: Room
+    room: DiskUsage
     """Its size."""
     needed: int | None
     """Entries that experiments without an end name; None: hpcbench does not know it."""
@@ -54,7 +54,7 @@ class CacheRoom:
     """The command that frees it, or how it is freed."""
 
 
-def caches(root: Path, experiments: Iterable[Experiment]) -> Iterator[CacheRoom]:
+def caches(root: Path, experiments: Iterable[Experiment]) -> Iterator[CacheUsage]:
     """Every cache that exists, those of a home first, the largest first.
 
     Args:
@@ -63,10 +63,10 @@ def caches(root: Path, experiments: Iterable[Experiment]) -> Iterator[CacheRoom]
     """
     named = _named(root, experiments)
     own = [path for path in _folders(root / "cache")]
-    sized = sorted(((path, room(path)) for path in own), key=lambda one: -one[1].bytes)
+    sized = sorted(((path, folder_usage(path)) for path in own), key=lambda one: -one[1].bytes)
     for path, size in sized:
         what, emptied = _KNOWN.get(path.name, ("", ""))
-        yield CacheRoom(path, what, size, named.get(path.name, 0) if what else None, emptied)
+        yield CacheUsage(path, what, size, named.get(path.name, 0) if what else None, emptied)
     others = {
         "Hugging Face's own cache: `hf://` of other programs": hub_path(
             "HF_HUB_CACHE", "hub"
@@ -75,7 +75,9 @@ def caches(root: Path, experiments: Iterable[Experiment]) -> Iterator[CacheRoom]
     }
     for what, path in others.items():
         if path.is_dir():
-            yield CacheRoom(path, what, room(path), None, "not hpcbench's; `hf cache` or rm -r")
+            yield CacheUsage(
+                path, what, folder_usage(path), None, "not hpcbench's; `hf cache` or rm -r"
+            )
 
 
 def _named(root: Path, experiments: Iterable[Experiment]) -> dict[str, int]:

@@ -34,7 +34,7 @@ DELETED = ".deleted-"
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class DiskUsage:
     """Disk usage of a directory."""
 
     files: int
@@ -51,7 +51,7 @@ class Finding:
     """The experiment."""
     busy: str
     """Why the experiment must stay as it is; empty: it need not."""
-    before: Room
+    before: DiskUsage
     """Its disk usage."""
     loose: int
     """Files that can be folded."""
@@ -83,7 +83,9 @@ def look(experiment: Experiment, jobs: frozenset[str] | str) -> Finding:
     own = (path.lstat() for path in experiment.path.iterdir())
     changed = max((one.st_mtime for one in own if stat.S_ISREG(one.st_mode)), default=0.0)
     leftovers = tuple(_leftovers(experiment)) if not busy else ()
-    return Finding(experiment, busy, room(experiment.path), loose(experiment), leftovers, changed)
+    return Finding(
+        experiment, busy, folder_usage(experiment.path), loose(experiment), leftovers, changed
+    )
 
 
 def clear(finding: Finding) -> Finding:
@@ -178,7 +180,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def room(folder: Path) -> Room:
+def folder_usage(folder: Path) -> DiskUsage:
     """Disk usage of a directory; a link counts as a link."""
     files = size = 0
     for path in _walk(folder):
@@ -187,17 +189,17 @@ def room(folder: Path) -> Room:
             size += path.lstat().st_blocks * 512
         except FileNotFoundError:
             files -= 1
-    return Room(files, size)
+    return DiskUsage(files, size)
 
 
-def size(path: Path) -> Room:
+def size(path: Path) -> DiskUsage:
     """Disk usage of a file, a link or a folder."""
     if path.is_dir() and not path.is_symlink():
-        return room(path)
+        return folder_usage(path)
     try:
-        return Room(1, path.lstat().st_blocks * 512)
+        return DiskUsage(1, path.lstat().st_blocks * 512)
     except FileNotFoundError:
-        return Room(0, 0)
+        return DiskUsage(0, 0)
 
 
 def _busy(experiment: Experiment, jobs: frozenset[str] | str) -> str:

@@ -1,7 +1,7 @@
 """The network between nodes, as an engine over several of them meets it: a measured all-reduce, in words.
 
 `measured` submits one job of several nodes and waits for it. On the job's first node, `main` starts
-`wrapper/all_reduce.py` once on each node, as `worker/party.py` starts the ranks of an engine.
+`wrapper/all_reduce.py` once on each node, as `worker/engine_nodes.py` starts the ranks of an engine.
 """
 
 from __future__ import annotations

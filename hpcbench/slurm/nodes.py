@@ -14,7 +14,7 @@ from pathlib import Path
 from hpcbench.slurm.commands import ask
 from hpcbench.slurm.jobs import parse_key_values
 from hpcbench.slurm.queue import MAX_AGE
-from hpcbench.slurm.shared_answer import Answer, shared_answer
+from hpcbench.slurm.shared_answer import SharedAnswer, shared_answer
 
 _DETAILS = ("scontrol", "--oneliner", "--details", "show", "nodes")
 _PARTITIONS = ("scontrol", "--oneliner", "show", "partition")
@@ -62,12 +62,12 @@ class Node:
         return self.up and self.state.startswith("IDLE")
 
 
-def nodes_answer(max_age: float = MAX_AGE, *, folder: Path | None = None) -> Answer:
+def nodes_answer(max_age: float = MAX_AGE, *, folder: Path | None = None) -> SharedAnswer:
     """Input for `parse_nodes`, requested at most every `max_age` seconds by all readers on this machine."""
     return shared_answer(" ".join(_DETAILS), lambda: ask(*_DETAILS), max_age, folder=folder)
 
 
-def partitions_answer(folder: Path | None = None) -> Answer:
+def partitions_answer(folder: Path | None = None) -> SharedAnswer:
     """Partitions for `parse_key_values`, shared in the same way."""
     return shared_answer(
         " ".join(_PARTITIONS), lambda: ask(*_PARTITIONS), PARTITIONS_AGE, folder=folder

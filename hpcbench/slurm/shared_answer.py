@@ -30,7 +30,7 @@ INDULGENCE = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SharedAnswer:
     """The last good answer, and whether Slurm has since failed to give another."""
 
     text: str = ""
@@ -66,7 +66,7 @@ def shared_answer(
     *,
     newer_than: float = 0.0,
     folder: Path | None = None,
-) -> Answer:
+) -> SharedAnswer:
     """The answer to a question, from the file or from Slurm.
 
     Args:
@@ -78,7 +78,7 @@ def shared_answer(
     """
     place = folder or private_folder()
     if place is None:
-        return _put(question, Answer())
+        return _put(question, SharedAnswer())
     # Other clusters give other answers: SLURM_CONF identifies the cluster.
     digest = hashlib.sha256(f"{os.environ.get('SLURM_CONF', '')}\n{key}".encode()).hexdigest()[:16]
     path, right = place / f"{digest}.json", place / f"{digest}.asking"
@@ -101,26 +101,26 @@ def shared_answer(
     return known
 
 
-def _put(question: Callable[[], str], known: Answer) -> Answer:
+def _put(question: Callable[[], str], known: SharedAnswer) -> SharedAnswer:
     # The moment before the question: later events may be missing in the answer.
     now = time.time()
     try:
-        return Answer(question(), now, now)
+        return SharedAnswer(question(), now, now)
     except EnvironmentFault as fault:
         return replace(known, tried=now, fault=fault.message)
 
 
-def _read(path: Path) -> Answer:
+def _read(path: Path) -> SharedAnswer:
     try:
-        return Answer(**json.loads(path.read_text(encoding="utf-8")))
+        return SharedAnswer(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        return Answer()
+        return SharedAnswer()
 
 
-def _write(path: Path, answer: Answer) -> None:
+def _write(path: Path, answer: SharedAnswer) -> None:
     # A full disk prevents the sharing, not the answer.
     with contextlib.suppress(OSError):
-        fields = {name: getattr(answer, name) for name in Answer.__slots__}
+        fields = {name: getattr(answer, name) for name in SharedAnswer.__slots__}
         write_atomic(path, json.dumps(fields))
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing_extensions import Self
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.ssh.command import Running, command_line
 from hpcbench.ssh.login import Host, Login, spawn
+from hpcbench.ssh.remote_command import Running, command_line
 
 SHARED = ("-F", "none", "-o", "LogLevel=QUIET", "-o", "ProxyCommand=false")
 """Options of commands over a connection: they read no configuration, and never log in themselves."""

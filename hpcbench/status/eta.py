@@ -42,7 +42,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class RemainingShards:
     """Shards of a run task that no worker has started."""
 
     run_task: str
@@ -73,7 +73,7 @@ class Busy:
 class Crew:
     """The workers of one group, and their remaining work."""
 
-    left: tuple[Left, ...]
+    left: tuple[RemainingShards, ...]
     """Shards that no worker has started, by run task."""
     busy: tuple[Busy, ...]
     """Workers now at work. If there are none, one worker is assumed to start now."""
@@ -268,7 +268,7 @@ def _play(
     return end
 
 
-def _last_shards(left: Sequence[Left], most: int) -> list[int]:
+def _last_shards(left: Sequence[RemainingShards], most: int) -> list[int]:
     """Number of each run task's shards that are simulated one by one, from the last run task backwards."""
     found = []
     for one in reversed(left):

@@ -21,8 +21,8 @@ from hpcbench.status.shards import NEWS_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """The facts about an experiment without its shards and workers."""
+class RunState:
+    """The state of a run without its shards and workers: its rounds, jobs, control requests and end."""
 
     rounds: Sequence[Round]
     """Its rounds."""
@@ -53,7 +53,7 @@ class Facts:
     """The experiment."""
     now: float
     """Time of the look, seconds since the epoch."""
-    story: Story
+    run_state: RunState
     """Its rounds, its jobs, how it ended."""
     workers: Collection[WorkerRun]
     """All workers, past and present."""
@@ -67,7 +67,7 @@ class Facts:
     @property
     def ended(self) -> bool:
         """Whether the experiment has ended."""
-        return self.story.outcome is not None
+        return self.run_state.outcome is not None
 
 
 def rounds_now(experiment: Experiment) -> tuple[Sequence[Round], bool]:
@@ -95,7 +95,7 @@ def outcome_of(
 
 
 def state_of(
-    story: Story,
+    run_state: RunState,
     *,
     whole: bool,
     rests: bool,
@@ -107,7 +107,7 @@ def state_of(
     """The state of the experiment.
 
     Args:
-        story: the facts about it.
+        run_state: its rounds, jobs and end.
         whole: whether every shard is done.
         rests: whether users paused all remaining work.
         works: whether a worker showed a recent sign of life.
@@ -115,11 +115,11 @@ def state_of(
         fates: job that is gone → its end in Slurm.
         from_jobs: whether jobs of this site may submit jobs.
     """
-    jobs = story.jobs
-    if story.outcome is not None:
-        return story.outcome
-    if not story.handed:
-        return "submitting" if story.busy else "interrupted"
+    jobs = run_state.jobs
+    if run_state.outcome is not None:
+        return run_state.outcome
+    if not run_state.handed:
+        return "submitting" if run_state.busy else "interrupted"
     if jobs.alive or not jobs.answered:
         # Without an answer of Slurm, the files and its older snapshot remain.
         started = works or any(job.state != "PENDING" for job in jobs.alive)
@@ -130,19 +130,19 @@ def state_of(
         news and jobs.snapshot is not None
     ):  # Slurm forgets a job sooner than NFS shows its last file
         return "evaluating" if whole else "running"
-    return _without_jobs(story, fates, from_jobs)
+    return _without_jobs(run_state, fates, from_jobs)
 
 
-def _without_jobs(story: Story, fates: Mapping[str, slurm.JobEnd], from_jobs: bool) -> State:
+def _without_jobs(run_state: RunState, fates: Mapping[str, slurm.JobEnd], from_jobs: bool) -> State:
     """The state without living jobs or workers and without an outcome of finalise."""
     if (
-        story.jobs.snapshot is None
+        run_state.jobs.snapshot is None
     ):  # the local executor's supervisor died; only `resume` starts another
         return "lost"
-    finalisers = story.rounds[-1].finalisers
+    finalisers = run_state.rounds[-1].finalisers
     if not from_jobs or not finalisers:
         return "stalled"
-    died = last_job.death(story.rounds[-1], fates)
+    died = last_job.death(run_state.rounds[-1], fates)
     if died is not None and died.times >= last_job.TRIES:
         return "lost"  # a further one is for a user to decide
     # If a user cancelled a job by hand, hpcbench does not restart it on its own.

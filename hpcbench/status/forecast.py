@@ -126,12 +126,14 @@ def _crews(facts: Facts) -> tuple[list[eta.Crew], bool, bool]:
     models = {one.name: one.model for one in facts.experiment.planned.run_tasks}
     loads = facts.experiment.work.load_seconds
     left, held = _left(facts)
-    passes = facts.story.rounds
-    groups = passes[-1].groups if passes else facts.experiment.work.groups
+    rounds = facts.run_state.rounds
+    groups = rounds[-1].groups if rounds else facts.experiment.work.groups
     crews, waits, working = [], False, False
     for group in groups:
         todo = tuple(
-            eta.Left(name, models[name], *left[name]) for name in group.run_tasks if name in left
+            eta.RemainingShards(name, models[name], *left[name])
+            for name in group.run_tasks
+            if name in left
         )
         busy = [
             _busy(worker, held.get(worker.id), loads, facts.now)
@@ -157,7 +159,7 @@ def _left(facts: Facts) -> tuple[dict[str, tuple[int, int]], dict[str, ShardStat
         name = state.shard.run_task
         if shard.state in ("claimed", "running", "silent") and state.owner is not None:
             held[id_of_owner(state.owner)] = state
-        elif shard.state in WAITING and not facts.story.control.rests(name):
+        elif shard.state in WAITING and not facts.run_state.control.rests(name):
             shards, samples = left.get(name, (0, 0))
             left[name] = (shards + 1, samples + shard.samples - shard.answered)
     return left, held

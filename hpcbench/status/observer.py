@@ -34,7 +34,7 @@ from hpcbench.status.experiment_status import (
 )
 from hpcbench.status.findings import (
     Facts,
-    Story,
+    RunState,
     is_news,
     outcome_of,
     rounds_now,
@@ -42,7 +42,7 @@ from hpcbench.status.findings import (
 )
 from hpcbench.status.own_jobs import Jobs
 from hpcbench.status.render import in_words
-from hpcbench.status.shards import Owned, judge
+from hpcbench.status.shards import OwnerFacts, judge
 
 
 class Observer:
@@ -74,13 +74,13 @@ class Observer:
     def facts(self, snapshot: slurm.Snapshot | None = None) -> Facts:
         """All current facts, see `look`."""
         now = time.time()
-        story = _story(self.experiment, snapshot)
+        run_state = _run_state(self.experiment, snapshot)
         workers, _ = self._workers.look()
-        ended = story.outcome is not None
-        enough = story.control.enough_tasks
+        ended = run_state.outcome is not None
+        enough = run_state.control.enough_tasks
         shards = [
             (state, shard)
-            for state, shard in self._shards(workers, story, now)
+            for state, shard in self._shards(workers, run_state, now)
             # Shards that are not needed any more count neither as left nor as lost.
             if state.state == "done" or state.shard.run_task not in enough
         ]
@@ -88,22 +88,22 @@ class Observer:
         living = [
             one
             for one in workers
-            if not ended and one.restart >= last_runs[one.seat] and self._lives(one, story.jobs)
+            if not ended and one.restart >= last_runs[one.seat] and self._lives(one, run_state.jobs)
         ]
         if not ended:
-            self._learn(_vanished(workers, living), story)
-        return Facts(self.experiment, now, story, workers, living, shards, self._fates)
+            self._learn(_vanished(workers, living), run_state)
+        return Facts(self.experiment, now, run_state, workers, living, shards, self._fates)
 
     def state(self, facts: Facts) -> State:
         """The state that follows from the facts."""
-        story = facts.story
+        run_state = facts.run_state
         last = max((worker.heard for worker in facts.workers), default=0.0)
-        started = story.rounds[-1].started if story.rounds else 0.0
+        started = run_state.rounds[-1].started if run_state.rounds else 0.0
         works, news = is_news(last, facts.now), is_news(max(last, started), facts.now)
-        if not (facts.ended or story.jobs.alive or news) and story.rounds:
-            self._learn(story.rounds[-1].finalisers, story)
+        if not (facts.ended or run_state.jobs.alive or news) and run_state.rounds:
+            self._learn(run_state.rounds[-1].finalisers, run_state)
         return state_of(
-            story,
+            run_state,
             whole=all(state.state == "done" for state, _ in facts.shards),
             rests=_rests(facts),
             works=works,
@@ -113,7 +113,7 @@ class Observer:
         )
 
     def _shards(
-        self, workers: Iterable[WorkerRun], story: Story, now: float
+        self, workers: Iterable[WorkerRun], run_state: RunState, now: float
     ) -> list[tuple[ShardState, ShardStatus]]:
         """Every shard in planned order; done shards are neither read nor judged again."""
         ends = dict(self._ends)
@@ -126,8 +126,8 @@ class Observer:
         }
         if not self._order:
             self._order = list(fresh)
-        owners = self._owners(fresh, workers, story)
-        ended, control = story.outcome is not None, story.control
+        owners = self._owners(fresh, workers, run_state)
+        ended, control = run_state.outcome is not None, run_state.control
         known = self._done | {
             key: (
                 state,
@@ -145,20 +145,20 @@ class Observer:
         return [known[key] for key in self._order]
 
     def _owners(
-        self, states: Mapping[str, ShardState], workers: Iterable[WorkerRun], story: Story
-    ) -> dict[str, Owned]:
+        self, states: Mapping[str, ShardState], workers: Iterable[WorkerRun], run_state: RunState
+    ) -> dict[str, OwnerFacts]:
         """The known facts about the owner of each claimed shard, by the shard's id."""
         by_id = {worker.id: worker for worker in workers}
         last_runs = _last_runs(by_id.values())
         held = {key: state for key, state in states.items() if state.state == "claimed"}
         lives = {
             key: own_jobs.life(
-                self.experiment, state, story.jobs, last_runs.get(seat_of(state.owner), 0)
+                self.experiment, state, run_state.jobs, last_runs.get(seat_of(state.owner), 0)
             )
             for key, state in held.items()
         }
         gone = {_job(state) for key, state in held.items() if lives[key] == "gone"}
-        self._learn(sorted(gone), story)
+        self._learn(sorted(gone), run_state)
         found = {}
         for key, state in held.items():
             said = state.owner or {}
@@ -168,7 +168,7 @@ class Observer:
                 last = max(last, monitor_heard(self.experiment, worker))
             cause = (worker.ending if worker else "") or self._why(_job(state))
             node = str(said.get("node") or said.get("host") or "") or None
-            found[key] = Owned(lives[key], last, cause, node)
+            found[key] = OwnerFacts(lives[key], last, cause, node)
         return found
 
     def _lives(self, worker: WorkerRun, jobs: Jobs) -> bool:
@@ -184,16 +184,16 @@ class Observer:
             return not jobs.answered and is_news(worker.heard, time.time())
         return job.state != "PENDING" and job.restarts <= worker.restart
 
-    def _learn(self, gone: Sequence[str], story: Story) -> None:
+    def _learn(self, gone: Sequence[str], run_state: RunState) -> None:
         """Ask Slurm for the ends of jobs that are gone, until it knows them: accounting may be late."""
         unknown = [
             job for job in gone if job and getattr(self._fates.get(job), "state", LOST) == LOST
         ]
-        if not unknown or story.jobs.snapshot is None or not story.jobs.answered:
+        if not unknown or run_state.jobs.snapshot is None or not run_state.jobs.answered:
             return
         names = [
             job_name(self.experiment, step, one.number)
-            for one in story.rounds
+            for one in run_state.rounds
             for step in one.steps
         ]
         with contextlib.suppress(EnvironmentFault):  # then only files count, for now
@@ -277,20 +277,20 @@ def _brief(
 
 def _rests(facts: Facts) -> bool:
     """Whether users paused all remaining work: the experiment, or all its unfinished run tasks."""
-    control = facts.story.control
+    control = facts.run_state.control
     if control.paused or not control.paused_tasks:
         return control.paused
     left = {one.shard.run_task for one, _ in facts.shards if one.state != "done"}
     return bool(left & control.paused_tasks) and all(map(control.rests, left))
 
 
-def _story(experiment: Experiment, snapshot: slurm.Snapshot | None) -> Story:
+def _run_state(experiment: Experiment, snapshot: slurm.Snapshot | None) -> RunState:
     passes, busy = rounds_now(experiment)
     control = control_state(experiment)
     ended = outcome_of(experiment, passes, control)
     jobs = Jobs() if ended else own_jobs.look(experiment, passes, snapshot)
     said = outcome(experiment) if ended else None
-    return Story(
+    return RunState(
         passes,
         busy,
         ended,

@@ -48,25 +48,25 @@ HELD = ("claimed", "running", "silent")
 
 def in_words(facts: Facts, state: State) -> ExperimentStatus:
     """The whole status."""
-    experiment, story = facts.experiment, facts.story
+    experiment, run_state = facts.experiment, facts.run_state
     ahead = {worker.id: worker.ahead for worker in facts.living}
     known = [] if facts.ended else spans((state for state, _ in facts.shards), facts.now, ahead)
     pace = rates(known, facts.now)
     run_tasks = _run_tasks(facts, pace)
     failures, alarms = _failures(facts, state)
     works = state in ("submitting", "pending", "running")
-    jobs = story.jobs.with_started(facts.living)
+    jobs = run_state.jobs.with_started(facts.living)
     written = [experiment.report_dir / name for name in ("report.html", "report.md")]
     report = next((path for path in written if path.exists()), None) if facts.ended else None
     return ExperimentStatus(
         time=round(facts.now, 3),
         id=experiment.id,
         state=state,
-        reason=story.reason if state in ("incomplete", "failed") else None,
+        reason=run_state.reason if state in ("incomplete", "failed") else None,
         needs=_needs(facts, state),
         path=str(experiment.path),
         executor=experiment.planned.executor,
-        round=len(story.rounds),
+        round=len(run_state.rounds),
         max_resubmits=experiment.planned.max_resubmits,
         samples=sum(one.samples for one in run_tasks),
         answered=sum(one.answered for one in run_tasks),
@@ -74,9 +74,9 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
         rate=round(sum(pace.values()), 3) or None,
         eta=forecast(facts, known) if works else None,
         jobs=jobs.counts,
-        waits=own_jobs.waits(experiment, story.rounds, jobs),
-        deferred=story.rounds[-1].deferred if story.rounds and not facts.ended else 0,
-        slurm=story.jobs.word,
+        waits=own_jobs.waits(experiment, run_state.rounds, jobs),
+        deferred=run_state.rounds[-1].deferred if run_state.rounds and not facts.ended else 0,
+        slurm=run_state.jobs.word,
         run_tasks=run_tasks,
         workers=_workers(facts),
         failures=failures,
@@ -86,15 +86,15 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
 
 
 def _needs(facts: Facts, state: State) -> str | None:
-    experiment, story = facts.experiment, facts.story
+    experiment, run_state = facts.experiment, facts.run_state
     go_on = f"`hpcbench resume {experiment.id}` continues it"
-    if story.jobs.elsewhere and not facts.ended:
+    if run_state.jobs.elsewhere and not facts.ended:
         return (
-            f"it was started on {story.jobs.elsewhere}, and only that machine shows whether it still "
+            f"it was started on {run_state.jobs.elsewhere}, and only that machine shows whether it still "
             f"runs: run `hpcbench status` there, or `hpcbench resume {experiment.id} --force` if that "
             "machine no longer exists"
         )
-    died = last_job.death(story.rounds[-1], facts.fates) if story.rounds else None
+    died = last_job.death(run_state.rounds[-1], facts.fates) if run_state.rounds else None
     if died is not None and state in ("stalled", "lost"):
         wanted = last_job.grown(died.step.resources, died.end.state, experiment.resolved)
         command = (
@@ -114,10 +114,10 @@ def _needs(facts: Facts, state: State) -> str | None:
         return f"paused: {go_on}"
     if state in ("incomplete", "failed"):
         return _after_a_poor_end(experiment)
-    if any(unlaunched(job.reason) for job in story.jobs.alive):
+    if any(unlaunched(job.reason) for job in run_state.jobs.alive):
         return "Slurm holds a job that its node could not launch: the next `hpcbench status` releases it"
     from_jobs = experiment.planned.submit_from_jobs
-    if story.rounds and story.rounds[-1].deferred and not facts.ended and not from_jobs:
+    if run_state.rounds and run_state.rounds[-1].deferred and not facts.ended and not from_jobs:
         return "a Slurm limit delays some workers: the next `hpcbench status` submits them"
     return None
 
@@ -152,14 +152,14 @@ def _run_tasks(facts: Facts, pace: dict[str, float]) -> tuple[RunTaskStatus, ...
 def _run_task(
     facts: Facts, run_task: PlannedTask, own: list[ShardStatus], rate: float | None
 ) -> RunTaskStatus:
-    name, control = run_task.name, facts.story.control
+    name, control = run_task.name, facts.run_state.control
     counted = count(own)
     enough = control.enough_tasks.get(name)
     failed = control.failed_tasks.get(name)
     reason = failed or control.stopped_tasks.get(name, enough)
     held = counted.claimed or counted.running or counted.silent
     state: RunTaskState
-    ending = facts.story.endings.get(name, {})
+    ending = facts.run_state.endings.get(name, {})
     whole = (own and counted.done == len(own)) or enough is not None
     if failed is not None and not ending:
         state = "failed"
@@ -292,7 +292,7 @@ def _failures(facts: Facts, state: State) -> tuple[tuple[Failure, ...], tuple[Fa
 
 def _last_jobs(facts: Facts) -> Iterator[causes.Complaint]:
     """Last jobs that died and were submitted again."""
-    for one in facts.story.rounds:
+    for one in facts.run_state.rounds:
         for step in one.last_steps:
             if step.died:
                 what = f"a last job, which evaluates and reports, died: {step.died}"
@@ -312,7 +312,7 @@ def _gone(facts: Facts, cancels: list[float]) -> Iterator[causes.Complaint]:
         silent = facts.ended or not is_news(worker.heard, facts.now)
         if worker.last_words or worker.id in living or not (again or silent or known):
             continue
-        if not again and not facts.story.jobs.answered:
+        if not again and not facts.run_state.jobs.answered:
             continue  # it is not known to be gone
         if not again and _cancelled(facts, worker, cancels):
             continue

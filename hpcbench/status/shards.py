@@ -23,7 +23,7 @@ Life = Literal["lives", "requeued", "gone", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnerFacts:
     """The known facts about the owner of a claimed shard."""
 
     life: Life
@@ -38,7 +38,7 @@ class Owned:
 
 def judge(
     state: ShardState,
-    held: Owned | None,
+    held: OwnerFacts | None,
     now: float,
     *,
     ended: bool = False,
@@ -79,7 +79,7 @@ def count(shards: Iterable[ShardStatus]) -> ShardCounts:
 
 
 def _word(
-    state: ShardState, held: Owned | None, answered: int, now: float, ended: bool
+    state: ShardState, held: OwnerFacts | None, answered: int, now: float, ended: bool
 ) -> tuple[ShardWord, str]:
     if state.state == "done":
         return "done", ""

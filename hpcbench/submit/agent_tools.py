@@ -8,7 +8,7 @@ from typing import Any
 from hpcbench import environments
 from hpcbench.agents.conversation import as_functions
 from hpcbench.agents.own_tools import needing, seen_by
-from hpcbench.agents.tool_host import Place, Room
+from hpcbench.agents.tool_host import PreparedEnvironment, ToolEnvironment
 from hpcbench.agents.toolboxes import locked, places_of, specs_of
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import Environment
@@ -36,7 +36,7 @@ def prepare_tools(
         if (agent := run_task.agent) is None:
             continue
         shown, agent = agent, needing(agent)
-        keys: dict[Place, str] = {}
+        keys: dict[ToolEnvironment, str] = {}
         for place in places_of(agent, OF_THE_LOOP):
             key = keys[place] = key_of(place)
             if key not in prepared:
@@ -45,9 +45,12 @@ def prepare_tools(
                 prepared[key] = environments.prepare(
                     place.image, cache, resolved.site.container, lines, say
                 )
-        rooms = {place: Room(prepared[key], resolved.site.container) for place, key in keys.items()}
+        places = {
+            place: PreparedEnvironment(prepared[key], resolved.site.container)
+            for place, key in keys.items()
+        }
         try:
-            found = specs_of(agent, rooms, resolved.site.container, OF_THE_LOOP)
+            found = specs_of(agent, places, resolved.site.container, OF_THE_LOOP)
         except EnvironmentFault as fault:
             what = f"run task '{run_task.name}': {fault.message}"
             raise EnvironmentFault(what, remedy=fault.remedy) from fault
@@ -69,6 +72,6 @@ def prepare_tools(
     return prepared, tools
 
 
-def key_of(place: Place) -> str:
+def key_of(place: ToolEnvironment) -> str:
     """Key of a place's environment, never an engine's or a metric's."""
     return " + ".join([f"tools: {place.image or ''}", *place.packages])

@@ -40,7 +40,7 @@ FILES_OF_A_JOB = 8
 FILES_OF_AN_EXPERIMENT = 15
 """Plan, manifest, scores, report and similar files."""
 
-_ALL: Mapping[str, Left] = MappingProxyType({})
+_ALL: Mapping[str, RemainingSamples] = MappingProxyType({})
 
 ASK_SECONDS = 15
 """Longest wait for an answer of `sbatch --test-only`."""
@@ -166,7 +166,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class RemainingSamples:
     """Samples of a run task that are still to ask."""
 
     samples: int
@@ -180,7 +180,7 @@ def estimate(
     measured: Measured,
     rates: Rates,
     disk: Disk | None = None,
-    left: Mapping[str, Left] = _ALL,
+    left: Mapping[str, RemainingSamples] = _ALL,
 ) -> Estimate:
     """Estimate a plan at its parallelism. Pure.
 
@@ -223,18 +223,18 @@ def estimate(
     )
 
 
-def _open(work: WorkPlan, left: Mapping[str, Left]) -> WorkPlan:
+def _open(work: WorkPlan, left: Mapping[str, RemainingSamples]) -> WorkPlan:
     """The work without groups that have nothing to ask."""
     shards = {cut.run_task: _left(cut, left).shards for cut in work.cuts}
     return work.model_copy(update={"groups": groups_with_work(work.groups, shards)})
 
 
-def _left(cut: Cut, left: Mapping[str, Left]) -> Left:
+def _left(cut: Cut, left: Mapping[str, RemainingSamples]) -> RemainingSamples:
     """Rest of a run task; a cut of another size has other shards, and at most all of them are left."""
     known = left.get(cut.run_task)
     if known is None:
-        return Left(cut.samples, cut.count)
-    return Left(known.samples, min(known.shards, cut.count))
+        return RemainingSamples(cut.samples, cut.count)
+    return RemainingSamples(known.samples, min(known.shards, cut.count))
 
 
 def _scoring(resolved: ResolvedPlan) -> dict[str, tuple[str, ...]]:
@@ -416,7 +416,11 @@ def _test_only(
 
 
 def _group(
-    resolved: ResolvedPlan, work: WorkPlan, rates: Rates, group: Group, left: Mapping[str, Left]
+    resolved: ResolvedPlan,
+    work: WorkPlan,
+    rates: Rates,
+    group: Group,
+    left: Mapping[str, RemainingSamples],
 ) -> GroupEstimate:
     own = {name: cut for cut in work.cuts if (name := cut.run_task) in group.run_tasks}
     busy: dict[str, list[Interval]] = {}
@@ -485,7 +489,7 @@ def _shorter(
     measured: Measured,
     rates: Rates,
     now: WorkPlan,
-    left: Mapping[str, Left],
+    left: Mapping[str, RemainingSamples],
 ) -> Iterator[Shorter]:
     """Effects of shorter jobs, for limits below the present limit."""
     longest = max((seconds(group.resources.time_limit) for group in now.groups), default=0)

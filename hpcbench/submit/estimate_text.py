@@ -12,8 +12,8 @@ from hpcbench.submit.estimate import (
     Estimate,
     GroupEstimate,
     Interval,
-    Left,
     Queue,
+    RemainingSamples,
     disk_of,
     estimate,
     queues,
@@ -54,7 +54,7 @@ def outlook(preview: Preview, reuse: Policy = "none") -> Outlook:
     disk = disk_of(preview.facts, measured, rates, home(resolved.site) / "cache")
     answered = forecast(preview, reuse)
     left = {
-        name: Left(count, answered.shards.get(name, 0))
+        name: RemainingSamples(count, answered.shards.get(name, 0))
         for name in answered.reused
         if (count := answered.asked(name)) is not None
     }

@@ -22,7 +22,7 @@ from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import FOLDERS, Catalog
 from hpcbench.registry.fitting_metrics import JUDGE, metrics_of
 from hpcbench.registry.paths import with_absolute_paths
-from hpcbench.registry.resolve import Look, look_at_text
+from hpcbench.registry.resolve import DefinitionFindings, look_at_text
 from hpcbench.registry.starter import plan_text
 from hpcbench.schema.dataset import Dataset
 from hpcbench.schema.definition import Definition
@@ -34,13 +34,13 @@ from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.shared_types import Resources, seconds
 from hpcbench.schema.site import Site
 from hpcbench.submit.image_check import Finding, judge
-from hpcbench.submit.packages import on_all_gpus
 from hpcbench.submit.plan_facts import (
     Facts,
     Gpus,
     Size,
     look,
 )
+from hpcbench.submit.plan_packages import on_all_gpus
 from hpcbench.submit.preview import Preview, preview_of
 
 TINY = "tiny-vlm"
@@ -327,7 +327,9 @@ class Choices:
 
     # --- the plan -----------------------------------------------------------------------------------
 
-    def look(self, draft: Draft, path: Path = UNWRITTEN, *, locks: bool = False) -> Look:
+    def look(
+        self, draft: Draft, path: Path = UNWRITTEN, *, locks: bool = False
+    ) -> DefinitionFindings:
         """Check the plan of a draft, as `hpcbench validate` does."""
         return look_at_text(self.text(draft), path, self.catalog, locks=locks)
 

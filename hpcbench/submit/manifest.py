@@ -23,7 +23,7 @@ from hpcbench.planning import answer_basis, stage_key
 from hpcbench.plugins import Environment
 from hpcbench.registry.catalog import Catalog
 from hpcbench.schema.plan import Measured, ResolvedPlan, WorkPlan
-from hpcbench.submit.packages import Packages
+from hpcbench.submit.plan_packages import Packages
 from hpcbench.subprocesses import printed
 
 RECORDED_PACKAGES = (

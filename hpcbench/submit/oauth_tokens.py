@@ -20,6 +20,6 @@ def require(resolved: ResolvedPlan, say: Callable[[str], None]) -> None:
         if "auth" in model.engine_options
     ]
     if asking:
-        from hpcbench.oauth.interactive import check
+        from hpcbench.oauth.token_check import check
 
         check(asking, say)

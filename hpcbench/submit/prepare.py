@@ -26,7 +26,7 @@ from hpcbench.experiment.layout import (
 from hpcbench.experiment.seal import seal
 from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.judging.labels import keep_labels, read_labels
-from hpcbench.judging.summary import as_labels
+from hpcbench.judging.verdict_summary import as_labels
 from hpcbench.metrics.judge import Judge
 from hpcbench.planning import plan_work
 from hpcbench.plugins import Environment
@@ -48,8 +48,8 @@ from hpcbench.submit.kept_files import keep
 from hpcbench.submit.local_data import localise, open_cache, settle_all
 from hpcbench.submit.manifest import manifest_of, of_machine
 from hpcbench.submit.measure import measure
-from hpcbench.submit.packages import NO_PACKAGES, Packages
 from hpcbench.submit.plan_facts import look
+from hpcbench.submit.plan_packages import NO_PACKAGES, Packages
 from hpcbench.submit.reuse import Policy
 from hpcbench.submit.scoring_images import prepare_images, with_facts
 from hpcbench.submit.snapshot import copy_environment

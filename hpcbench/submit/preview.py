@@ -35,13 +35,13 @@ from hpcbench.submit.image_check import (
 )
 from hpcbench.submit.local_data import in_language
 from hpcbench.submit.measure import measure
-from hpcbench.submit.packages import on_all_gpus
 from hpcbench.submit.plan_facts import (
     Facts,
     ModelFacts,
     Size,
     look,
 )
+from hpcbench.submit.plan_packages import on_all_gpus
 from hpcbench.usage import durations
 from hpcbench.usage.durations import Rates
 

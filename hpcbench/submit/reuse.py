@@ -28,7 +28,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.reused import Reused, reused_of
 from hpcbench.files.hashing import FileHashes
 from hpcbench.inference.request_body import answer_key, hash_and_encode, images_of, read_image
-from hpcbench.judging.answers import JudgedAnswers
+from hpcbench.judging.rated_answers import JudgedAnswers
 from hpcbench.number_format import few, many
 from hpcbench.planning import is_greedy, measures_speed
 from hpcbench.plugins import DatasetIterator
@@ -56,7 +56,7 @@ _NOTHING_DONE: Mapping[str, Sequence[range]] = MappingProxyType({})
 
 
 @dataclass
-class Known:
+class EarlierAnswers:
     """The samples of a run task that earlier experiments answered."""
 
     keys: bytearray
@@ -106,7 +106,7 @@ def known_answers(
     taken: Collection[int] = (),
     done: Mapping[str, Sequence[range]] = _NOTHING_DONE,
     judged: Mapping[str, JudgedAnswers] = _NOT_JUDGED,
-) -> dict[str, Known]:
+) -> dict[str, EarlierAnswers]:
     """Run task → its samples that earlier experiments answered; only reads.
 
     Run tasks whose basis no experiment has are not looked at: their images are not read.
@@ -128,7 +128,7 @@ def known_answers(
     by_basis: dict[str, list[ResolvedRunTask]] = {}
     for run_task, basis in run_tasks:
         by_basis.setdefault(basis, []).append(run_task)
-    found: dict[str, Known] = {}
+    found: dict[str, EarlierAnswers] = {}
     for basis, own in by_basis.items():
         sources = answer_index.sources(root, basis, without)
         if not any(one.count for one in sources):
@@ -147,7 +147,7 @@ def known_answers(
 
 def _known(
     keys: Mapping[str, bytearray], sources: Sequence[Source], taken: Collection[int]
-) -> Iterator[tuple[str, Known]]:
+) -> Iterator[tuple[str, EarlierAnswers]]:
     """Look up the keys of all run tasks of one basis together: no answer serves two of them."""
     import numpy
 
@@ -156,7 +156,7 @@ def _known(
     chosen = answer_index.find(sources, whole, numpy.array([*taken], "u8"))
     at = 0
     for name, own in short.items():
-        yield name, Known(keys[name], chosen[at : at + len(own)], sources)
+        yield name, EarlierAnswers(keys[name], chosen[at : at + len(own)], sources)
         at += len(own)
 
 
@@ -388,7 +388,7 @@ class _Taken:
 
 
 def _take_over(
-    experiment: Experiment, run_task: str, known: Known, opened: _Opened
+    experiment: Experiment, run_task: str, known: EarlierAnswers, opened: _Opened
 ) -> Counter[str]:
     """Write the answers of a run task, a shard at a time; returns experiment → answers taken over."""
     task = experiment.resolved.run_task(run_task)

@@ -25,14 +25,14 @@ from hpcbench.data.datasets import open_dataset
 from hpcbench.data.table import TableDataset
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.evaluation import plan_metrics, summary
-from hpcbench.evaluation.aggregate import Scored
 from hpcbench.evaluation.image_scoring import ImageScorer
 from hpcbench.evaluation.resources import empty_figures
+from hpcbench.evaluation.score_tables import Scored
 from hpcbench.evaluation.scores import Change, Subject, update
 from hpcbench.experiment.layout import home
 from hpcbench.experiment.view.answer import Answer
 from hpcbench.experiment.view.metrics_json import Scores
-from hpcbench.experiment.view.scores import Place
+from hpcbench.experiment.view.scores import ScoresFiles
 from hpcbench.files.user import read_text
 from hpcbench.parsers import reading_of
 from hpcbench.plugins import DatasetIterator
@@ -132,7 +132,7 @@ def score_file(
     plan_metrics.check_here(run_task, metrics)
     answered = _Answered(run_task, path)
     subject = Subject(run_task, metrics, answered, more_columns=tuple(columns), images=images)
-    place = Place(folder, run_task.name)
+    place = ScoresFiles(folder, run_task.name)
     change = update(subject, place)
     of_run = plan_metrics.run_metrics(run_task)
     figures = empty_figures(of_run, "a file of answers does not have it")

@@ -85,7 +85,7 @@ class Sink:
 
 
 @dataclass(slots=True)
-class Sent:
+class SentCounts:
     """Counts of sent data."""
 
     exchanges: int = 0
@@ -117,7 +117,7 @@ class Sending:
         sink: Sink,
         notes: Notes,
         samples: int | None,
-        beat: Callable[[Sent], None],
+        beat: Callable[[SentCounts], None],
     ) -> None:
         self._experiment, self._sink, self._notes = experiment, sink, notes
         self._samples, self._beat = samples, beat
@@ -126,14 +126,14 @@ class Sending:
         self._pending: list[tuple[str, str, str]] = []
         """Notes on data that the tracker does not store durably yet."""
         self._open = False
-        self.sent = Sent()
+        self.sent = SentCounts()
 
-    def once(self) -> Sent:
+    def once(self) -> SentCounts:
         """Send missing data."""
         self._look()
         return self.sent
 
-    def follow(self) -> Sent:
+    def follow(self) -> SentCounts:
         """Send missing and new data until the experiment has ended.
 
         A tracker that fails is tried again; after the experiment's end only `AFTER_END` times.

@@ -29,7 +29,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.installed import this_python
 from hpcbench.oauth.bearer import Bearer, ServerAuth
 from hpcbench.subprocesses import kill_session, why_it_ended
-from hpcbench.tracking.feed import Sending, Sent, Sink
+from hpcbench.tracking.feed import Sending, SentCounts, Sink
 from hpcbench.tracking.sent import Notes, notes_file, notes_on
 from hpcbench.variables import past_proxies
 
@@ -95,8 +95,8 @@ class ServerTracker:
         *,
         live: bool = False,
         limit: float | None = None,
-        tell: Callable[[Sent], None] = lambda sent: None,
-    ) -> Sent:
+        tell: Callable[[SentCounts], None] = lambda sent: None,
+    ) -> SentCounts:
         """Send an experiment's missing data.
 
         Args:
@@ -129,8 +129,8 @@ class ServerTracker:
 
 
 def _run(
-    job: Mapping[str, Any], limit: float | None, silence: float, tell: Callable[[Sent], None]
-) -> Sent:
+    job: Mapping[str, Any], limit: float | None, silence: float, tell: Callable[[SentCounts], None]
+) -> SentCounts:
     child = subprocess.Popen(
         [*this_python(), "-m", "hpcbench.tracking.tracker_process"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
@@ -144,11 +144,11 @@ def _run(
         for line in _lines(child, limit, silence, errors):
             message = _message(line)
             if "sent" in message:
-                sent = Sent(**message["sent"])
+                sent = SentCounts(**message["sent"])
                 sent.fault = secret.mask(sent.fault) if sent.fault else None
                 tell(sent)
             elif "done" in message:
-                return Sent(**message["done"])
+                return SentCounts(**message["done"])
             elif "fault" in message:
                 raise EnvironmentFault(secret.mask(message["fault"]), remedy=message.get("remedy"))
     except BrokenPipeError:
@@ -243,7 +243,7 @@ def main() -> None:
     os._exit(0)  # clients leave threads behind; do not wait for them
 
 
-def _send(job: Mapping[str, Any], beat: Callable[[Sent], None]) -> Sent:
+def _send(job: Mapping[str, Any], beat: Callable[[SentCounts], None]) -> SentCounts:
     experiment = Experiment(Path(job["experiment"]))
     use_umask(experiment.resolved.site)
     experiment.use_packages()

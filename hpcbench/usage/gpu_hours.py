@@ -126,7 +126,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _WorkerTime:
     """Allocation of a worker's run, as the worker's own files say."""
 
     worker: WorkerRun
@@ -135,7 +135,7 @@ class _Held:
     """Its time, from the first entry to the last one, and its activity."""
 
 
-def _workers(experiment: Experiment) -> Iterator[_Held]:
+def _workers(experiment: Experiment) -> Iterator[_WorkerTime]:
     attempts = _attempt_spans(experiment)
     groups, submitted = _groups(experiment), submitted_at(experiment)
     for worker in worker_runs(experiment):
@@ -155,7 +155,7 @@ def _workers(experiment: Experiment) -> Iterator[_Held]:
             submitted=None if worker.restart else submitted.get(worker.array),
             spans=spans,
         )
-        yield _Held(worker, run)
+        yield _WorkerTime(worker, run)
 
 
 def _allocations(experiment: Experiment, said: Mapping[str, float]) -> list[Allocation]:
@@ -202,7 +202,7 @@ def _allocation(run: slurm.Job, said: Mapping[str, float], now: float) -> Alloca
     )
 
 
-def _said(workers: Iterable[_Held]) -> dict[str, float]:
+def _said(workers: Iterable[_WorkerTime]) -> dict[str, float]:
     """Job whose workers have all ended → time of the last entry; without the job of this process, which still
     runs."""
     last = {
@@ -216,7 +216,7 @@ def _said(workers: Iterable[_Held]) -> dict[str, float]:
 
 
 def _matched(
-    experiment: Experiment, workers: Sequence[_Held], allocated: Sequence[Allocation]
+    experiment: Experiment, workers: Sequence[_WorkerTime], allocated: Sequence[Allocation]
 ) -> Iterator[list[Run]]:
     """Each allocation, in equal parts for its job's workers, with their activity; a job that Slurm does not
     know, by its workers' files."""
@@ -238,7 +238,7 @@ def _matched(
     yield from unknown.values()
 
 
-def _part(experiment: Experiment, group: Group, of: Allocation, held: Sequence[_Held]) -> Run:
+def _part(experiment: Experiment, group: Group, of: Allocation, held: Sequence[_WorkerTime]) -> Run:
     """One worker's part of an allocation; `held`: the worker's runs in it."""
     parts = group.replicas
     return Run(
@@ -255,7 +255,7 @@ def _part(experiment: Experiment, group: Group, of: Allocation, held: Sequence[_
 
 
 def _allocation_of(
-    held: _Held, workers: Sequence[_Held], allocated: Sequence[Allocation]
+    held: _WorkerTime, workers: Sequence[_WorkerTime], allocated: Sequence[Allocation]
 ) -> Allocation | None:
     """The allocation of a worker; a requeued job has several, one per restart.
 

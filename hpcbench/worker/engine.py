@@ -30,14 +30,14 @@ from hpcbench.inference.rate_limits import RateLimits, Shared
 from hpcbench.inference.tokens import counter
 from hpcbench.monitor.devices import handles
 from hpcbench.monitor.engine_log import LoggedMemory, logged_memory
-from hpcbench.monitor.gauges import over_socket
+from hpcbench.monitor.engine_metrics import over_socket
 from hpcbench.plugins import Command
 from hpcbench.sanitize import sanitize
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask
+from hpcbench.worker.engine_nodes import EngineNodes
 from hpcbench.worker.event_log import EventSink
 from hpcbench.worker.loopback import on_loopback
-from hpcbench.worker.party import Party
 from hpcbench.worker.ranks import RankFailure
 from hpcbench.wrapper.bodies import same_rules
 
@@ -129,7 +129,7 @@ class EngineProcess:
         self._held = contextlib.ExitStack()
         self._clients = contextlib.AsyncExitStack()
         self._unloaded, self._used = unloaded, False
-        self._party: Party | None = None
+        self._nodes: EngineNodes | None = None
         """The loaded engine's other nodes, if it has some."""
         self._limits: dict[str, RateLimits] = {}
         """Model → what is known of its gateway's rate limits."""
@@ -139,7 +139,7 @@ class EngineProcess:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self._end_party()
+        await self._end_nodes()
         await self._end_process()
         await self._clients.aclose()
         self._held.close()
@@ -163,7 +163,7 @@ class EngineProcess:
     async def _load(self, model: Model, on_progress: Callable[[str], None]) -> Loaded:
         started, log_begins = time.monotonic(), self.log.stat().st_size if self.log.exists() else 0
         tasks = [task for task in self.run_tasks if task.model.name == model.name]
-        await self._end_party()
+        await self._end_nodes()
         await self._be_in(tasks[0].environment, model.request_bytes)
         if self._process is None or self._process.poll() is not None:
             await self._start_process()
@@ -203,10 +203,10 @@ class EngineProcess:
         self._used = not self.elsewhere
         timeout = model.load_timeout + 30
         if self.group.nodes > 1:
-            self._party = Party(
+            self._nodes = EngineNodes(
                 self._experiment, self.group, self._owner.id, self.client, self.log, self._events
             )
-            ready = await self._party.load(
+            ready = await self._nodes.load(
                 body, model, tasks[0].environment, timeout, on_progress=on_progress
             )
         else:
@@ -280,27 +280,27 @@ class EngineProcess:
 
     async def blamed(self) -> RankFailure | None:
         """The rank to blame for the end of an engine with several nodes; all its ranks are ended then."""
-        return await self._party.broken() if self._party is not None else None
+        return await self._nodes.broken() if self._nodes is not None else None
 
     def mark(self, phase: str) -> None:
         """Start a phase in the monitors of the engine's further nodes."""
-        if self._party is not None:
-            self._party.mark(phase)
+        if self._nodes is not None:
+            self._nodes.mark(phase)
 
     @property
     def nodes(self) -> list[str]:
         """Nodes of an engine that has several; else empty."""
-        return self._party.nodes if self._party is not None else []
+        return self._nodes.nodes if self._nodes is not None else []
 
     @property
     def other_machines(self) -> list[Mapping[str, Any]]:
         """Descriptions of the loaded engine's other nodes, as `monitor.devices.machine` gives them."""
-        return self._party.machines if self._party is not None else []
+        return self._nodes.machines if self._nodes is not None else []
 
-    async def _end_party(self) -> None:
-        party, self._party = self._party, None
-        if party is not None:
-            await party.end()
+    async def _end_nodes(self) -> None:
+        nodes, self._nodes = self._nodes, None
+        if nodes is not None:
+            await nodes.end()
 
     def _limits_of(self, model: Model) -> RateLimits:
         """Rate limits of a model elsewhere, which the workers of a node share; they outlive a load."""

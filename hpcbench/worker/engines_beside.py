@@ -17,7 +17,7 @@ from hpcbench.monitor.devices import handles
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.worker.engine import EngineProcess, explained
 from hpcbench.worker.event_log import WorkerEvents
-from hpcbench.worker.near import Near
+from hpcbench.worker.node_copies import NodeCopies
 from hpcbench.worker.serving import ENGINE_DEATHS, load_engine, log_death
 
 
@@ -39,7 +39,7 @@ class EnginesBeside:
         group: Group,
         owner: Owner,
         events: WorkerEvents,
-        near: Near,
+        near: NodeCopies,
         stop: asyncio.Event,
     ) -> None:
         self._experiment, self._group, self._owner = experiment, group, owner

@@ -27,7 +27,7 @@ TAIL_LINES = 10
 
 
 @dataclass
-class Seen:
+class RunTaskHealth:
     """Quality of the timing of a run task's requests, and its engine's report of memory."""
 
     memory: LoggedMemory
@@ -58,7 +58,7 @@ class JobWatch:
     ) -> None:
         self._alone = alone
         self._folders, self._file, self._log, self._events = folders, file, log, events
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, RunTaskHealth] = {}
         self._monitor: Monitor
         self._wrapper: EngineProcess | None = None
 
@@ -89,9 +89,9 @@ class JobWatch:
         if self._wrapper is not None:
             self._wrapper.mark(phase)
 
-    def of(self, run_task: str, loaded: Loaded) -> Seen:
+    def of(self, run_task: str, loaded: Loaded) -> RunTaskHealth:
         """The observations of a run task."""
-        return self._seen.setdefault(run_task, Seen(loaded.memory))
+        return self._seen.setdefault(run_task, RunTaskHealth(loaded.memory))
 
     def engine(self, wrapper: EngineProcess, loaded: Loaded | None, *, serves: bool = True) -> None:
         """Watch this engine from now on; None: watch none. `serves`: its process here answers requests."""

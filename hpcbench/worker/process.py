@@ -40,21 +40,21 @@ from hpcbench.inference.adaptive import Adaptive
 from hpcbench.inference.client import EngineGone
 from hpcbench.inference.load_driver import drive, warm_up
 from hpcbench.installed import this_python
-from hpcbench.judging.answers import JudgedAnswers, waits_for
+from hpcbench.judging.rated_answers import JudgedAnswers, waits_for
 from hpcbench.schema.load import Route
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.schema.records import Request, Response, Times
 from hpcbench.schema.shared_types import seconds
+from hpcbench.worker.budget_share import BudgetShare
 from hpcbench.worker.engine import EngineProcess
 from hpcbench.worker.engines_beside import EnginesBeside
 from hpcbench.worker.event_log import WorkerEvents
 from hpcbench.worker.interim import look_if_due
 from hpcbench.worker.job_watch import JobWatch
-from hpcbench.worker.near import Near
+from hpcbench.worker.node_copies import NodeCopies
 from hpcbench.worker.own_module import ModuleFailed, OwnModule
 from hpcbench.worker.pilot import Pilot
-from hpcbench.worker.purse import Purse
 from hpcbench.worker.replicas import Replicas
 from hpcbench.worker.requests import RequestBuilder
 from hpcbench.worker.serving import Serving
@@ -147,7 +147,7 @@ class Worker:
         self.suspected: dict[str, set[str]] = {}
         """Run task → samples in flight when an engine died, except samples that did not end it alone."""
         self.poisonous = 0
-        self.near = Near(experiment, self.events)
+        self.near = NodeCopies(experiment, self.events)
         self.pilots: dict[str, Pilot] = {}
         """Run task → its pilot."""
         self.best: dict[str, Adaptive] = {}
@@ -168,7 +168,7 @@ class Worker:
         """Judge → the answers that it rates, which are complete."""
         self.waits_until: dict[str, float] = {}
         """Judge whose answers are not complete → when to look again, seconds of the monotonic clock."""
-        self.purse: Purse
+        self.budget_share: BudgetShare
         """The part of the budget that this worker may still spend."""
         self.watch: JobWatch
         self.serving: Serving
@@ -194,7 +194,7 @@ class Worker:
             workers=self.workers,
             rests=lambda run_task: (
                 self.wishes.rests(run_task)
-                or self.purse.rests(tasks[run_task])
+                or self.budget_share.rests(tasks[run_task])
                 or self._waits(tasks[run_task])
             ),
             chance=random.Random(self.owner.id),
@@ -220,7 +220,9 @@ class Worker:
             loop.add_signal_handler(number, self._drain, signal.Signals(number).name)
         try:
             self.owner = self.events.open()
-            self.purse = Purse(self.experiment, self.owner.id, self.workers, self.events)
+            self.budget_share = BudgetShare(
+                self.experiment, self.owner.id, self.workers, self.events
+            )
             self.board = self._board()
             near = scratch(self.experiment.resolved.site.scratch)
             if reaped := [*reap(), *reap_folders(near)]:
@@ -239,7 +241,7 @@ class Worker:
                     await self._work()
                 finally:
                     with contextlib.suppress(OSError):  # then its last event `budget` counts
-                        self.purse.close()
+                        self.budget_share.close()
                     for tools, *_ in self.toolboxes.values():
                         await tools.close()
                     self.held.close()
@@ -354,7 +356,7 @@ class Worker:
             )
         else:
             whole = len(taken.answered) == taken.shard.stop - taken.shard.start
-            paid = not self.purse.rests(run_task)
+            paid = not self.budget_share.rests(run_task)
             why = {} if whole or paid else {"reason": "the budget is used up"}
             last = taken.end("done" if whole else "drained", **why)
             if whole:
@@ -527,7 +529,7 @@ class Worker:
                 self.halt,
                 arrivals=None if only else asking.arrivals(self.experiment.resolved.plan.seed),
                 health=seen.health,
-                budget=self.purse.of(run_task),
+                budget=self.budget_share.of(run_task),
             )
         async with contextlib.aclosing(responses) as stream:
             async for response in stream:
@@ -548,7 +550,7 @@ class Worker:
                         answered=answered,
                         **dict[str, Any](progress),
                     )
-                    self.purse.tell()
+                    self.budget_share.tell()
                     last_news = now
         taken.acknowledge()
         if not only:
@@ -576,7 +578,7 @@ class Worker:
             self.toolboxes[name] = tools, times, folder
         tools, times, folder = self.toolboxes[name]
         served = {
-            name: Served(one, client, self.purse.of(one))
+            name: Served(one, client, self.budget_share.of(one))
             for name, (one, client) in {"": (run_task, client), **others}.items()
         }
         return Trajectories(served, tools, times, folder)
@@ -636,7 +638,7 @@ class Worker:
                 self.serving.wrapper.client_for(asking.run_task),
                 asking.others(count, avoided),
                 at_once,
-                self.purse.of(asking.run_task),
+                self.budget_share.of(asking.run_task),
             )
             self.serving.warm = True
 

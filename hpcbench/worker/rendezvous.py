@@ -2,7 +2,7 @@
 
 The engine binds the port itself, some seconds after it was chosen. It lies outside the range from which the
 kernel takes ports for connections and for `port 0`, and workers of one node lock the ports they choose;
-against a foreign program only another try with another port helps, which `worker/party.py` makes.
+against a foreign program only another try with another port helps, which `worker/engine_nodes.py` makes.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from hpcbench.errors import UserError
 from hpcbench.experiment.claims import Claim
 from hpcbench.inference.arrivals import constant, poisson
 from hpcbench.inference.cache_busting import as_new
-from hpcbench.judging.answers import Judged, JudgedAnswers
+from hpcbench.judging.rated_answers import Judged, JudgedAnswers
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt
 from hpcbench.schema.plan import ResolvedRunTask

@@ -8,7 +8,7 @@ import http.client
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hpcbench.oauth.gauges import added, read
+from hpcbench.oauth.token_metrics import added, read
 from hpcbench.schema.model import Model
 from hpcbench.worker.event_log import WorkerEvents
 

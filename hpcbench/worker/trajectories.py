@@ -46,14 +46,14 @@ async def started_tools(
         EnvironmentFault: a tool cannot be started, or another one was submitted.
     """
     # Imported late: few workers have agents.
-    from hpcbench.agents.tool_host import Place, Room
+    from hpcbench.agents.tool_host import PreparedEnvironment, ToolEnvironment
     from hpcbench.agents.toolboxes import toolbox_of
 
     assert run_task.agent is not None
     container = experiment.resolved.site.container
     submitted = experiment.manifest.tools[run_task.name]
-    rooms = {
-        Place(image, tuple(packages)): Room(
+    prepared = {
+        ToolEnvironment(image, tuple(packages)): PreparedEnvironment(
             Environment(**experiment.manifest.environments[key]),
             container,
             (f"{folder}:{folder}:ro",),
@@ -66,7 +66,7 @@ async def started_tools(
 
     return await toolbox_of(
         needing(run_task.agent),
-        rooms,
+        prepared,
         container,
         locked=submitted["locked"],
         beside=OF_THE_LOOP,

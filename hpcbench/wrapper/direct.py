@@ -57,7 +57,7 @@ class Report(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _InFlightReport:
     """A client's last word on its requests in flight."""
 
     at: float
@@ -71,7 +71,7 @@ class DirectClients:
     def __init__(self) -> None:
         self._socket: str | None = None
         self._offers = 0  # clients that got it
-        self._said: dict[str, _Said] = {}
+        self._said: dict[str, _InFlightReport] = {}
         self._heard: dict[str, float] = {}
         """When each client reported last."""
 
@@ -93,7 +93,7 @@ class DirectClients:
         now = self._heard[report.client] = time.monotonic()
         self._said.pop(report.client, None)
         if report.in_flight:
-            self._said[report.client] = _Said(now, report.in_flight, report.silent)
+            self._said[report.client] = _InFlightReport(now, report.in_flight, report.silent)
 
     def forget(self) -> None:
         """Forget all reports: this process was stopped, and its clients perhaps, too."""
@@ -113,7 +113,7 @@ class DirectClients:
         """Seconds for which the engine has sent nothing to any client, at the clients' last reports."""
         return min((one.silent for one in self._trusted()), default=0.0)
 
-    def _trusted(self) -> list[_Said]:
+    def _trusted(self) -> list[_InFlightReport]:
         since = time.monotonic() - TRUSTED_SECONDS
         self._said = {name: one for name, one in self._said.items() if one.at >= since}
         return list(self._said.values())

@@ -21,7 +21,7 @@ from typing import Any
 
 import hpcbench
 from hpcbench.open_inference import chat
-from hpcbench.open_inference.messages import (
+from hpcbench.open_inference.protobuf_classes import (
     POOL,
     SERVICE,
     ModelMetadataRequest,

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 from hpcbench.open_inference import http2, http2_fields
-from hpcbench.open_inference.messages import STREAM
+from hpcbench.open_inference.protobuf_classes import STREAM
 from hpcbench.wrapper.grpc_chats import GRACE_SECONDS, Chats, Pieces
 from hpcbench.wrapper.proxy import WRONG_KEY, Admits, too_large
 from hpcbench.wrapper.supervisor import Supervisor

@@ -81,7 +81,7 @@ class _Gpus:
     def __init__(self, socket: Path) -> None:
         # only a wrapper with GPUs needs these modules
         from hpcbench.monitor.devices import gpus, visible
-        from hpcbench.monitor.gauges import engine_state, over_socket
+        from hpcbench.monitor.engine_metrics import engine_state, over_socket
         from hpcbench.monitor.nvml import Nvml
 
         self._nvml = Nvml(visible(gpus()), log.warning)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import environments
-from hpcbench.agents.tool_host import Place, Room
+from hpcbench.agents.tool_host import PreparedEnvironment, ToolEnvironment
 from hpcbench.agents.toolboxes import toolbox_of
 from hpcbench.schema.agent import Agent, McpServer, ToolEntry
 from hpcbench.schema.site import ContainerSite
@@ -39,7 +39,7 @@ async def work(given: dict[str, Any]) -> dict[str, Any]:
     site = ContainerSite.model_validate(given["site"])
     environment = environments.prepare(given["image"], Path(given["cache"]), site)
     folder = Path(given["folder"])
-    room = Room(environment, site, (f"{folder}:{folder}:ro",))
+    room = PreparedEnvironment(environment, site, (f"{folder}:{folder}:ro",))
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
@@ -54,7 +54,7 @@ async def work(given: dict[str, Any]) -> dict[str, Any]:
             )
         )
         said = list[str]()
-        box = await toolbox_of(agent, {Place(given["image"]): room}, say=said.append)
+        box = await toolbox_of(agent, {ToolEnvironment(given["image"]): room}, say=said.append)
         found = dict[str, Any]()
 
         async def call(name: str, tool: str, seconds: float = 60, **arguments: object) -> None:

@@ -27,7 +27,7 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.remote.login_node import LoginNode
 from hpcbench.schema.site import Site, SshSite
 from hpcbench.ssh import connection as connection_module
-from hpcbench.ssh.command import Dropped, NoCommand
+from hpcbench.ssh.remote_command import Dropped, NoCommand
 from tests.help_examples import example
 from tests.remote.cutter import Cutter
 from tests.remote.ssh_home import give_ssh_a_home

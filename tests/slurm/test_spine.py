@@ -18,7 +18,7 @@ from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
-from hpcbench.experiment.view.scores import Place, read_keys
+from hpcbench.experiment.view.scores import ScoresFiles, read_keys
 from tests.help_examples import example
 from tests.slurm.drill import Drill, Run, whole
 from tests.user import User, answers_on_disk, until
@@ -205,7 +205,7 @@ def _scores_as_on_the_host(here: Experiment, folder: Path) -> None:
     evaluate(there)
     assert there.metrics_file.read_bytes() == here.metrics_file.read_bytes()
     for one in own:
-        first, second = (Place(side.scores_dir, one.name) for side in (here, there))
+        first, second = (ScoresFiles(side.scores_dir, one.name) for side in (here, there))
         assert read_keys(first) != read_keys(second), "the image is part of what determines scores"
         for name in ("scores", "fields"):
             files = [getattr(place, name) for place in (first, second)]

@@ -16,7 +16,7 @@ from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.notify.dispatch import tell
 from hpcbench.schema.outputs import Tracker
-from hpcbench.tracking.feed import Sent
+from hpcbench.tracking.feed import SentCounts
 from hpcbench.tracking.mlflow import MlflowTracker
 from tests.help_examples import example
 from tests.tracking.servers import Server
@@ -123,8 +123,8 @@ def test_while_it_runs_answers_come_as_they_are_given(
 ) -> None:
     here, there = started(tmp_path / "home", 12), tracker(mlflow, "live")
     answer(here, 0)
-    seen: list[Sent] = []
-    results: list[Sent] = []
+    seen: list[SentCounts] = []
+    results: list[SentCounts] = []
     follower = threading.Thread(
         target=lambda: results.append(there.track(here.path, live=True, tell=seen.append))
     )
@@ -149,7 +149,7 @@ def test_a_server_that_is_killed_and_comes_back_has_everything_once(
     here, there = ended(tmp_path / "home", 60, shard_size=5), tracker(mlflow, "killed")
     killed = threading.Event()
 
-    def kill(sent: Sent) -> None:
+    def kill(sent: SentCounts) -> None:
         if sent.exchanges >= 10 and not killed.is_set():
             killed.set()
             mlflow.kill()

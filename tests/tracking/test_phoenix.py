@@ -18,7 +18,7 @@ from hpcbench.experiment.claims import Owner, claim, shard_states
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.schema.records import Response, Times
-from hpcbench.tracking.feed import Sent
+from hpcbench.tracking.feed import SentCounts
 from hpcbench.tracking.phoenix import PhoenixTracker
 from tests.help_examples import example
 from tests.tracking.servers import Server
@@ -103,7 +103,7 @@ def test_an_export_says_what_was_asked_and_what_came_back(
 
 def test_scores_are_annotations_of_traces(phoenix: Server, tmp_path: Path) -> None:
     here, there = ended(tmp_path / "home", 10), tracker(phoenix, "scored")
-    assert there.track(here.path) == Sent(exchanges=10, state="done")
+    assert there.track(here.path) == SentCounts(exchanges=10, state="done")
     found = spans(phoenix, "scored")
     assert set(samples_of(found).values()) == {1}
     ids = "&".join(f"span_ids={one['context']['span_id']}" for one in found)
@@ -115,7 +115,7 @@ def test_scores_are_annotations_of_traces(phoenix: Server, tmp_path: Path) -> No
     )
     assert scores[right["context"]["span_id"]] == 1.0
     assert len(notes) == len(found), "a score a sample; an answer that failed counts as 0"
-    assert there.track(here.path) == Sent(state="done"), "nothing is new"
+    assert there.track(here.path) == SentCounts(state="done"), "nothing is new"
     for one in here.tracked_dir.glob("*.jsonl"):
         one.unlink()
     assert there.track(here.path).exchanges == 0, "notes were lost: what is there stays as it is"
@@ -134,9 +134,9 @@ def test_while_it_runs_samples_come_and_scores_after_the_end(
 ) -> None:
     here, there = started(tmp_path / "home", 8), tracker(phoenix, "live")
     answer(here, 0)
-    first, results = threading.Event(), list[Sent]()
+    first, results = threading.Event(), list[SentCounts]()
 
-    def tell(sent: Sent) -> None:
+    def tell(sent: SentCounts) -> None:
         if sent.exchanges >= 4:
             first.set()
 
@@ -149,7 +149,7 @@ def test_while_it_runs_samples_come_and_scores_after_the_end(
     answer(here, 1)
     end(here, "incomplete")
     follower.join(400)
-    assert results == [Sent(exchanges=8, state="incomplete")]
+    assert results == [SentCounts(exchanges=8, state="incomplete")]
     ids = "&".join(f"span_ids={one['context']['span_id']}" for one in spans(phoenix, "live"))
     assert len(asked(phoenix.url, f"live/span_annotations?limit=100&{ids}")) == 8
 
@@ -161,7 +161,7 @@ def test_a_phoenix_that_is_killed_and_comes_back_has_everything_once(
     here, there = ended(tmp_path / "home", 60, shard_size=5), tracker(phoenix, "killed")
     killed = threading.Event()
 
-    def kill(sent: Sent) -> None:
+    def kill(sent: SentCounts) -> None:
         if sent.exchanges >= 10 and not killed.is_set():
             killed.set()
             phoenix.kill()

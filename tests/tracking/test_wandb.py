@@ -12,7 +12,7 @@ import pytest
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.tracking.feed import Sent
+from hpcbench.tracking.feed import SentCounts
 from hpcbench.tracking.wandb import WandbTracker
 from tests.tracking.servers import closed_port
 from tests.unit.tracked import answer, end, ended, started
@@ -92,7 +92,7 @@ def test_a_run_a_run_task_in_the_group_of_its_experiment(
 def test_a_second_sending_writes_nothing(offline: WandbTracker, tmp_path: Path) -> None:
     here = ended(tmp_path / "home", 3)
     offline.track(here.path)
-    assert offline.track(here.path) == Sent(state="done")
+    assert offline.track(here.path) == SentCounts(state="done")
     assert len(logs(here)) == 1
 
 

@@ -23,7 +23,7 @@ READERS = frozenset(
     {
         "open", "read_text", "read_bytes", "read_json", "read_lines", "json_object", "open_beneath",
         "scan_parquet", "read_parquet", "read_parquet_metadata", "read_parquet_schema", "read_ndjson",
-        "ParquetFile", "Growing", "last_bytes", "last_lines", "EventTail", "ArchivedTail", "Folder",
+        "ParquetFile", "Tail", "last_bytes", "last_lines", "EventTail", "ArchivedTail", "Folder",
         "locate", "memmap", "open_file", "safe_load",
     }
 )  # fmt: skip
@@ -50,7 +50,7 @@ ALLOWED = {
     ("portal/origins.py", "plan_file"): "the portal shows the plan as the user wrote it",
     ("portal/origins.py", "report_dir"): "the portal hands out files of the report",
     ("portal/logs.py", "path"): "the portal shows pieces of text logs",
-    ("portal/commands.py", "path"): "the portal shows scripts of jobs",
+    ("portal/commands_to_copy.py", "path"): "the portal shows scripts of jobs",
     ("portal/timeline.py", "path"): "the portal looks for the first word of a job's log",
     ("cli/report.py", "report_dir"): "a browser shows the report",
     # Shells wait for it: no module of experiment/ may be imported.
@@ -184,7 +184,7 @@ class _Module:
             given = isinstance(node.func, ast.Name) and name in (
                 "Path",
                 "str",
-                "Place",
+                "ScoresFiles",
                 "sorted",
                 "list",
             )
@@ -265,8 +265,8 @@ def test_experiment_alone_reads_an_experiments_files() -> None:
         ("for p in (e.resolved_file, e.manifest_file): p.read_text()", "manifest_file"),
         ("json.loads((folder / 'metrics.json').read_text())", "metrics.json"),
         ("read_json(experiment.path / name)", "path"),
-        ("polars.read_parquet(Place(e.scores_dir, 'a').fields)", "scores_dir"),
-        ("[Growing(p) for p in text_logs(e)]", "text_logs"),
+        ("polars.read_parquet(ScoresFiles(e.scores_dir, 'a').fields)", "scores_dir"),
+        ("[Tail(p) for p in text_logs(e)]", "text_logs"),
     ],
 )  # fmt: skip
 def test_a_reader_of_such_a_file_is_found(code: str, file: str) -> None:

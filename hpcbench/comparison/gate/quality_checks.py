@@ -25,8 +25,8 @@ from hpcbench.comparison.gate.sides import Run, not_same
 from hpcbench.comparison.gate.verdict import NO_MARGIN, Check, Found, held_to, margin_of
 from hpcbench.comparison.pairing import SamplePairs, load_scores
 from hpcbench.comparison.results import MetricDifference
-from hpcbench.evaluation.aggregate import Scored
 from hpcbench.evaluation.plan_metrics import load_metrics
+from hpcbench.evaluation.score_tables import Scored
 from hpcbench.evaluation.versions import other_reading
 from hpcbench.experiment.ending import why_nothing
 from hpcbench.number_format import percent, share

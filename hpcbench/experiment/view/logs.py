@@ -15,7 +15,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.workers import EVENTS
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import Tell, read_lines
-from hpcbench.files.tail import Growing, last_bytes, last_lines
+from hpcbench.files.tail import Tail, last_bytes, last_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,6 @@ def last_line(log: Path) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def growing(log: Path, now: float, count: int | None = None) -> Growing:
+def text_tail(log: Path, now: float, count: int | None = None) -> Tail:
     """A text log to follow from its last `count` lines on; None: from its first line."""
-    return Growing(log, now, 0 if count is None else last_lines(log, count))
+    return Tail(log, now, 0 if count is None else last_lines(log, count))

@@ -285,7 +285,7 @@ class Repeated(Part):
 
 
 class Judged(Part):
-    """A judge's verdicts joined, see `judging/summary.py`; values from 0 to 1."""
+    """A judge's verdicts joined, see `judging/verdict_summary.py`; values from 0 to 1."""
 
     of: str
     """Run task whose answers it rates."""

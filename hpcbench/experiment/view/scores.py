@@ -55,8 +55,8 @@ OF_FIELDS = ("sample", "document", "metric", "field", "numerator", "denominator"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Place of the scores of a run task."""
+class ScoresFiles:
+    """Files with the scores of a run task."""
 
     folder: Path
     """The folder."""
@@ -115,7 +115,7 @@ def metric_of(column: str, metrics: Sequence[str]) -> str | None:
     return None
 
 
-def read_keys(place: Place) -> Keys | None:
+def read_keys(place: ScoresFiles) -> Keys | None:
     """Keys of the scores files' inputs; None: there are no files, or they do not belong together."""
     import polars
 
@@ -235,7 +235,7 @@ def frames_of(path: Path, shape: Shape, size: int) -> Iterator[Any]:
         yield rows.slice(start, size).collect()
 
 
-def fields_of(place: Place, samples: Sequence[str] | None = None, most: int = 0) -> Any:
+def fields_of(place: ScoresFiles, samples: Sequence[str] | None = None, most: int = 0) -> Any:
     """Rows of a run task's fields, as a frame of `OF_FIELDS`; no rows where no metric scores fields.
 
     Args:

@@ -23,7 +23,7 @@ from hpcbench.portal.models.experiments import (
 from hpcbench.status.experiment_status import ExperimentStatus
 
 if TYPE_CHECKING:
-    from hpcbench.portal.index.database import Index
+    from hpcbench.portal.index.sql_index import Index
 
 Order = Literal["asc", "desc"]
 """Sort order; rows without a value are last in both."""
@@ -114,7 +114,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DerivedFacts:
     """Facts of an experiment that come from many files, and are therefore kept."""
 
     status: ExperimentStatus
@@ -163,6 +163,6 @@ def open_index(url: str | None, home: Path) -> Index:
     Raises:
         IndexFault: the database cannot be used at all.
     """
-    from hpcbench.portal.index.database import Index
+    from hpcbench.portal.index.sql_index import Index
 
     return Index(url, home)

@@ -25,7 +25,7 @@ LONGEST = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowPosition:
     """The position of a row in a list."""
 
     value: str | float | int | None
@@ -34,7 +34,7 @@ class Place:
     """Key of the row."""
 
 
-def cursor(place: Place, of: str) -> str:
+def cursor(place: RowPosition, of: str) -> str:
     """A place in a list as text for clients.
 
     Args:
@@ -45,7 +45,7 @@ def cursor(place: Place, of: str) -> str:
     return base64.urlsafe_b64encode(data.encode()).decode().rstrip("=")
 
 
-def place_of(text: str, of: str, keys: int, kind: type) -> Place:
+def position_of(text: str, of: str, keys: int, kind: type) -> RowPosition:
     """The place of a cursor.
 
     Args:
@@ -72,7 +72,7 @@ def place_of(text: str, of: str, keys: int, kind: type) -> Place:
         or not all(_is(one, str) for one in key)
     ):
         raise BadCursor
-    return Place(value, tuple(key))
+    return RowPosition(value, tuple(key))
 
 
 def _is(value: object, kind: type) -> bool:
@@ -91,7 +91,7 @@ def pages(
     column: ColumnElement[Any],
     keys: Sequence[ColumnElement[Any]],
     order: Order,
-    after: Place | None,
+    after: RowPosition | None,
 ) -> list[Select[Any]]:
     """Queries whose rows, one query after the other, follow a place.
 

@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from hpcbench.portal.index import COUNTED_TO, MOST, ExperimentQuery, RunTaskQuery, ScoreKey
-from hpcbench.portal.index.paging import Place, cursor, pages, place_of
+from hpcbench.portal.index.paging import RowPosition, cursor, pages, position_of
 from hpcbench.portal.index.schema import EXPERIMENTS, MEMBERS, RUN_TASKS, SCORES
 from hpcbench.portal.index.text_keys import asked, clean
 from hpcbench.portal.models.base import Page
@@ -78,7 +78,7 @@ def _run_task_filters(query: RunTaskQuery) -> dict[str, ColumnElement[bool]]:
     return found
 
 
-class Listed(Generic[QueryT, RowT]):
+class IndexList(Generic[QueryT, RowT]):
     """The list of experiments or of run tasks.
 
     Args:
@@ -128,7 +128,7 @@ class Listed(Generic[QueryT, RowT]):
         aside = {("after", query.after), ("limit", query.limit)}
         of = repr(sorted((asdict(query) | {"columns": ()}).items() - aside))
         kind = str if column.type.python_type is str else float
-        after = place_of(query.after, of, len(keys), kind) if query.after else None
+        after = position_of(query.after, of, len(keys), kind) if query.after else None
         limit = max(1, min(query.limit, MOST))
         statement = select(self._table.c.body, column, *keys).select_from(source)
         statement = statement.where(self._where(home, query))
@@ -142,7 +142,7 @@ class Listed(Generic[QueryT, RowT]):
         complete(bodies)
         return self._page(
             items=tuple(map(self._row.model_validate, bodies)),
-            next=cursor(Place(shown[-1][1], tuple(shown[-1][2:])), of) if more else None,
+            next=cursor(RowPosition(shown[-1][1], tuple(shown[-1][2:])), of) if more else None,
             total=total,
             counted_to=COUNTED_TO,
         )
@@ -188,10 +188,10 @@ class Listed(Generic[QueryT, RowT]):
         return and_(self._table.c.home == home, *wanted.values())
 
 
-EXPERIMENT_LIST: Listed[ExperimentQuery, ExperimentRow] = Listed(
+EXPERIMENT_LIST: IndexList[ExperimentQuery, ExperimentRow] = IndexList(
     EXPERIMENTS, ("id",), ExperimentRow, Page[ExperimentRow], _experiment_filters
 )
-RUN_TASK_LIST: Listed[RunTaskQuery, RunTaskRow] = Listed(
+RUN_TASK_LIST: IndexList[RunTaskQuery, RunTaskRow] = IndexList(
     RUN_TASKS, ("experiment", "name"), RunTaskRow, Page[RunTaskRow], _run_task_filters
 )
 

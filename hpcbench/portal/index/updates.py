@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, delete, select
 
 from hpcbench.portal.index import Account, Entry
+from hpcbench.portal.index.experiment_scores import by_dataset
 from hpcbench.portal.index.schema import (
     EXPERIMENTS,
     FILES,
@@ -21,7 +22,6 @@ from hpcbench.portal.index.schema import (
     TERMS,
     insert_new,
 )
-from hpcbench.portal.index.scores import by_dataset
 from hpcbench.portal.index.text_keys import clean, folded, heads
 from hpcbench.portal.models.experiments import RunTaskRow
 

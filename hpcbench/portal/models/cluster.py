@@ -90,7 +90,7 @@ class NodeCell(Model):
     """The administrators' reason why Slurm starts no jobs on it."""
 
 
-class Room(Model):
+class DiskUsage(Model):
     """Usage of a file system or quota."""
 
     name: str
@@ -145,7 +145,7 @@ class Cluster(Model):
     """Nodes, at most 2,000."""
     nodes_total: int = 0
     """Number of all nodes."""
-    room: tuple[Room, ...] = ()
+    room: tuple[DiskUsage, ...] = ()
     """File systems."""
     local: tuple[LocalWork, ...] = ()
     """Experiments that run on this machine without Slurm."""

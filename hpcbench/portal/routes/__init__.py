@@ -17,7 +17,7 @@ from hpcbench.portal.models.base import Fault
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
-def room(tag: str) -> APIRouter:
+def new_router(tag: str) -> APIRouter:
     """A router for a module's routes of the API.
 
     Each route has its whole path: FastAPI would create every route of an included router a second time, while

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hpcbench.portal.cluster_watch import Watch
 from hpcbench.portal.context import Here, once
 from hpcbench.portal.models.cluster import Cluster
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 
-router = room("cluster")
+router = new_router("cluster")
 
 
 @router.get("/cluster", operation_id="getCluster")

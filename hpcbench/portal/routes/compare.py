@@ -9,7 +9,7 @@ from fastapi import Depends, Path, Query, Request, Response
 from hpcbench.comparison.flips import Change
 from hpcbench.portal import comparison
 from hpcbench.portal.comparison import (
-    Asked,
+    ComparisonRequest,
     comparisons_of,
     read_runs,
 )
@@ -19,11 +19,11 @@ from hpcbench.portal.figures import sent
 from hpcbench.portal.flip_pages import FlipFilter, flip_page
 from hpcbench.portal.models import comparisons, experiments, run_tasks
 from hpcbench.portal.packed import packed, packed_answer
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.routes.samples import Where
 from hpcbench.portal.slow_work import PATIENCE, patiently
 
-router = room("compare")
+router = new_router("compare")
 
 RunName = Annotated[str, Query(max_length=300)]
 Name = Annotated[str, Query(max_length=200)]
@@ -56,7 +56,7 @@ async def compare(
     """Each run compared with the first one, sample by sample."""
 
     def work() -> Response:
-        asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
+        asked = ComparisonRequest(read_runs(portal, runs), run_task, other, metric, common)
         return packed_answer(request, comparisons_of(portal).whole(asked).packed)
 
     # 202: a browser would report a fault. Only here: an unfinished download must not look complete.
@@ -108,14 +108,14 @@ def pair(
     other: str,
     metric: str,
     common: bool,
-) -> Asked:
+) -> ComparisonRequest:
     """The two run tasks of a request.
 
     Raises:
         PortalFault: a run does not exist.
     """
     runs = read_runs(portal, [baseline, candidate])
-    return Asked(runs, run_task, other or run_task, metric, common)
+    return ComparisonRequest(runs, run_task, other or run_task, metric, common)
 
 
 @router.get(
@@ -130,7 +130,7 @@ async def figures(
     """Available figures of a comparison."""
 
     def work() -> tuple[experiments.FigureName, ...]:
-        asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
+        asked = ComparisonRequest(read_runs(portal, runs), run_task, other, metric, common)
         return tuple(
             experiments.FigureName(name=name, title=title, group=group)
             for name, (title, group, _) in _figures(portal, asked).items()
@@ -150,7 +150,7 @@ async def figure(
     """A figure of a comparison."""
 
     def work() -> run_tasks.Figure:
-        asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
+        asked = ComparisonRequest(read_runs(portal, runs), run_task, other, metric, common)
         entry = _figures(portal, asked).get(name)
         if entry is None:
             raise missing(f"no figure '{name}'")
@@ -162,5 +162,5 @@ async def figure(
     return await patiently(work)
 
 
-def _figures(portal: Portal, asked: Asked) -> Any:
+def _figures(portal: Portal, asked: ComparisonRequest) -> Any:
     return comparison.figures_of(comparisons_of(portal).whole(asked), asked, portal)

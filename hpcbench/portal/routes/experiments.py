@@ -18,15 +18,15 @@ from hpcbench.portal.follower import follower_of
 from hpcbench.portal.index import (
     MOST,
     Account,
+    DerivedFacts,
     ExperimentQuery,
     ExperimentSort,
-    Known,
     Order,
     RunTaskQuery,
     RunTaskSort,
     ScoreKey,
 )
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import (
     ExperimentDetail,
@@ -39,13 +39,13 @@ from hpcbench.portal.models.experiments import (
 from hpcbench.portal.models.run_tasks import DatasetObject
 from hpcbench.portal.packed import packed, packed_answer
 from hpcbench.portal.results_cache import results_of
-from hpcbench.portal.routes import json_of, room
+from hpcbench.portal.routes import json_of, new_router
 from hpcbench.portal.routes.run_tasks import opened
 from hpcbench.portal.shard_page import objects
 from hpcbench.portal.state_sentence import sentence
 from hpcbench.portal.status_cache import figures_of, known_of
 
-router = room("experiments")
+router = new_router("experiments")
 
 ANSWERS_BYTES = 2 << 20
 """Bytes of answers that are kept, compressed: a list of a hundred experiments takes 7 kB."""
@@ -215,7 +215,7 @@ def _row(portal: Portal, identity: str) -> ExperimentRow:
     return row
 
 
-def _detail(portal: Portal, row: ExperimentRow, known: Known | None) -> ExperimentDetail:
+def _detail(portal: Portal, row: ExperimentRow, known: DerivedFacts | None) -> ExperimentDetail:
     account = portal.index.account(row.id) or Account()
     status = known.status if known else None
     return ExperimentDetail(
@@ -233,7 +233,7 @@ def _detail(portal: Portal, row: ExperimentRow, known: Known | None) -> Experime
     )
 
 
-def _known(portal: Portal, row: ExperimentRow) -> Known | None:
+def _known(portal: Portal, row: ExperimentRow) -> DerivedFacts | None:
     """Status and figures of an experiment: from the follower, the index, or a scan, one scan at a time."""
     if row.state == "unreadable":
         return None
@@ -241,7 +241,7 @@ def _known(portal: Portal, row: ExperimentRow) -> Known | None:
     status = follower.status(row.id) if follower else None
     if status is not None:
         results = results_of(portal)
-        return Known(status, figures_of(results.experiment(portal, row.id), results))
+        return DerivedFacts(status, figures_of(results.experiment(portal, row.id), results))
     try:
         return portal.index.known(row.id) or known_of(portal, experiment_of(portal, row.id))
     except (OSError, ValueError, KeyError, TypeError):
@@ -287,4 +287,4 @@ def _answer(
     return packed_answer(request, made, headers)
 
 
-_answers = once(lambda _: Kept[bytes](ANSWERS_BYTES, len))
+_answers = once(lambda _: LruCache[bytes](ANSWERS_BYTES, len))

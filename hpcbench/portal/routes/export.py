@@ -11,7 +11,7 @@ from fastapi import Path, Query, Response
 from hpcbench.interchange.result_tables import Table
 from hpcbench.portal import exporting
 from hpcbench.portal.comparison import (
-    Asked,
+    ComparisonRequest,
     comparisons_of,
     read_runs,
 )
@@ -28,14 +28,14 @@ from hpcbench.portal.index import (
 )
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.routes.compare import Common, FlipChoice, Name, Runs, pair
 from hpcbench.portal.routes.experiments import Queried
 from hpcbench.portal.routes.samples import BELOW, Choice, Id, Ordering
-from hpcbench.portal.sample_table import sheet_of
+from hpcbench.portal.sample_table import sample_table_of
 from hpcbench.portal.slow_work import patiently
 
-router = room("export")
+router = new_router("export")
 
 Asking = Annotated[Form, Query(alias="format", description="How.")]
 Several = Annotated[list[str] | None, Query(max_length=50)]
@@ -61,9 +61,9 @@ async def samples(
     """The chosen samples of a run task, in the order of the page."""
 
     def work() -> Response:
-        sheet = sheet_of(portal, experiment, run_task)
-        table = exporting.samples(sheet, chosen, ordered)
-        return sent(table, form, f"{sheet.experiment.id}-{sheet.name}-samples")
+        table = sample_table_of(portal, experiment, run_task)
+        rows = exporting.samples(table, chosen, ordered)
+        return sent(rows, form, f"{table.experiment.id}-{table.name}-samples")
 
     return await patiently(work)
 
@@ -116,7 +116,7 @@ async def comparison(
             changes = found.changes(asked)
             places = flip_places(portal, asked, changes, chosen)
             return sent(exporting.flips(changes, places), form, f"flips-{runs[1]}")
-        asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
+        asked = ComparisonRequest(read_runs(portal, runs), run_task, other, metric, common)
         return sent(exporting.comparison(found.whole(asked).comparison), form, f"compare-{runs[0]}")
 
     if len(runs) < 2:

@@ -12,10 +12,10 @@ from hpcbench.portal.faults import missing
 from hpcbench.portal.models.experiments import FigureName
 from hpcbench.portal.models.run_tasks import Figure
 from hpcbench.portal.results_cache import results_of
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.routes.run_tasks import opened
 
-router = room("figures")
+router = new_router("figures")
 
 Theme = Annotated[
     Literal["light", "dark"], Query(description="Theme of the page: the figure uses its colours.")

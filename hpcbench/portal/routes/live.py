@@ -8,12 +8,12 @@ from typing import Annotated
 from fastapi import Header, Query, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import StreamingResponse
 
-from hpcbench.portal.access_tokens import Who
+from hpcbench.portal.access_tokens import Requester
 from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Here
 from hpcbench.portal.guard import Access
 from hpcbench.portal.models.live import Polled
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.routes.session import access_of, who_of
 
 BEAT_SECONDS = 15.0
@@ -22,7 +22,7 @@ BEAT_SECONDS = 15.0
 LONGEST_POLL = 25.0
 """Longest wait of a poll for a message, seconds."""
 
-router = room("live")
+router = new_router("live")
 
 After = Annotated[
     int | None, Query(ge=0, description="Number of the last message that the client has.")
@@ -44,7 +44,9 @@ async def events(
     )
 
 
-async def _lines(hub: Hub, after: int | None, access: Access, who: Who) -> AsyncIterator[bytes]:
+async def _lines(
+    hub: Hub, after: int | None, access: Access, who: Requester
+) -> AsyncIterator[bytes]:
     place = hub.seq if after is None else after
     with hub.reading():
         # An id without data is no message, but the browser knows where to resume.

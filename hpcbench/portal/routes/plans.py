@@ -14,7 +14,7 @@ from fastapi import Depends, Header, Request, Response
 from hpcbench import secret
 from hpcbench.portal.context import Here, Portal, experiment_of, once
 from hpcbench.portal.faults import PortalFault, refused
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 from hpcbench.portal.models.plans import (
     ActionAsked,
     CheckAsked,
@@ -36,7 +36,7 @@ from hpcbench.portal.models.run_tasks import CommandLine
 from hpcbench.portal.plan_checks import Checker
 from hpcbench.portal.plan_choices import choices_in
 from hpcbench.portal.plan_starters import STARTERS
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.user_commands import UserCommands
 from hpcbench.portal.user_definitions import (
     Definitions,
@@ -46,7 +46,7 @@ from hpcbench.portal.user_definitions import (
 )
 from hpcbench.schema.describe import json_schema
 
-router = room("plans")
+router = new_router("plans")
 
 DONE = "hpcbench.what"
 """Key of a request's scope: the route's description of its change, for the log of changes."""
@@ -59,7 +59,7 @@ class Desk:
     definitions: Definitions
     checker: Checker
     commands: UserCommands
-    choices: Kept[tuple[Choice, ...]] = field(default_factory=lambda: Kept(1))
+    choices: LruCache[tuple[Choice, ...]] = field(default_factory=lambda: LruCache(1))
 
 
 @once

@@ -14,13 +14,13 @@ from hpcbench.portal.context import Here
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.plans import Submitted
 from hpcbench.portal.models.playground import Question, ServeAsked, ServedRow
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.routes.plans import DONE, AtDesk, list_choices, refuse_commands
 
 PAGE_DPI = 150
 """Resolution of a page of a PDF; the default of datasets."""
 
-router = room("playground")
+router = new_router("playground")
 
 
 @router.get("/playground/served", operation_id="listServed")

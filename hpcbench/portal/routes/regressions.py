@@ -11,9 +11,9 @@ from hpcbench.portal.context import Here, Portal, once
 from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.models.regressions import AcknowledgeRequest, Regression, Trends
 from hpcbench.portal.regressions import History, note
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 
-router = room("regressions")
+router = new_router("regressions")
 
 
 history_of = once(lambda portal: History(portal.home))

@@ -25,13 +25,13 @@ from hpcbench.portal.models.run_tasks import (
 )
 from hpcbench.portal.origins import configuration, origin, report_file, whole_configuration
 from hpcbench.portal.packed import packed_answer
-from hpcbench.portal.resources import packed_resources, resources
-from hpcbench.portal.results_cache import Seen, results_of
-from hpcbench.portal.routes import room
+from hpcbench.portal.resource_series import packed_resources, resources
+from hpcbench.portal.results_cache import PageExperiment, results_of
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.run_task_page import describe
 from hpcbench.portal.worker_series import groups_of, workers_of
 
-router = room("run tasks")
+router = new_router("run tasks")
 
 SANDBOX = (
     "sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
@@ -45,7 +45,7 @@ PIECE = 1 << 18
 RunTask = Annotated[str | None, Query(max_length=200, description="Only data of this run task.")]
 
 
-def opened(portal: Portal, identity: str, run_task: str | None = None) -> Seen:
+def opened(portal: Portal, identity: str, run_task: str | None = None) -> PageExperiment:
     """The experiment of a request; checks that its plan has the run task, if one is given.
 
     Raises:

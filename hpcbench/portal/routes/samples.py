@@ -14,14 +14,14 @@ from hpcbench.portal.faults import PortalFault, bad_request
 from hpcbench.portal.media import Picture
 from hpcbench.portal.models.experiments import Facet
 from hpcbench.portal.models.samples import Flag, SampleDetail, SamplePage, SampleRow, SampleTurns
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.sample_detail import detail_of, picture_of
-from hpcbench.portal.sample_table import Sheet, sheet_of
+from hpcbench.portal.sample_table import SampleTable, sample_table_of
 from hpcbench.portal.sample_turns import made_of, turns_of
-from hpcbench.portal.samples import Chosen, Sorted, facets_of, named, page_of
+from hpcbench.portal.samples import SampleFilter, SampleOrder, facets_of, named, page_of
 from hpcbench.portal.slow_work import patiently
 
-router = room("samples")
+router = new_router("samples")
 
 BELOW = "/experiments/{experiment}/run-tasks/{run_task}/samples"
 
@@ -66,9 +66,9 @@ async def chosen_by(
         bool, Query(description="Below the best score, unreadable or failed.")
     ] = False,
     flagged: Annotated[bool, Query(description="Flagged by the user.")] = False,
-) -> Chosen:
+) -> SampleFilter:
     """A request's filter of samples."""
-    return Chosen(
+    return SampleFilter(
         text, outcome, reason, mistake, metric, low, high, latency_over, where, wrong, flagged
     )
 
@@ -76,13 +76,13 @@ async def chosen_by(
 async def sorted_by(
     sort: Annotated[str, Query(max_length=200, description="A column or metric.")] = "place",
     order: Literal["asc", "desc"] = "asc",
-) -> Sorted:
+) -> SampleOrder:
     """A request's order of samples."""
-    return Sorted(sort, order)
+    return SampleOrder(sort, order)
 
 
-Choice = Annotated[Chosen, Depends(chosen_by)]
-Ordering = Annotated[Sorted, Depends(sorted_by)]
+Choice = Annotated[SampleFilter, Depends(chosen_by)]
+Ordering = Annotated[SampleOrder, Depends(sorted_by)]
 
 
 async def answered(
@@ -90,16 +90,16 @@ async def answered(
     request: Request,
     names: tuple[str, str],
     match: str | None,
-    make: Callable[[Sheet], AnswerT],
+    make: Callable[[SampleTable], AnswerT],
 ) -> AnswerT | Response:
     """An answer about the samples of a run task; 304 if the client already has it."""
 
     def work() -> tuple[AnswerT | None, str]:
-        sheet = sheet_of(portal, *names)
-        marks = sheet.room.flags.of(sheet.experiment.id, sheet.name)
-        parts = (sheet.version, sorted(marks.items()), request.url.path, request.url.query)
+        table = sample_table_of(portal, *names)
+        marks = table.cache.flags.of(table.experiment.id, table.name)
+        parts = (table.version, sorted(marks.items()), request.url.path, request.url.query)
         tag = f'"{hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}"'
-        return (None if tag == match else make(sheet)), tag
+        return (None if tag == match else make(table)), tag
 
     found, tag = await patiently(work)
     if found is None:
@@ -119,8 +119,8 @@ async def samples(
 ) -> Any:  # fmt: skip
     """A page of samples; samples that were not sent yet are `missing`."""
 
-    def make(sheet: Sheet) -> SamplePage:
-        return page_of(sheet, chosen, ordered, after, limit, skip)
+    def make(table: SampleTable) -> SamplePage:
+        return page_of(table, chosen, ordered, after, limit, skip)
 
     return _tagged(
         request, response, await answered(portal, request, (experiment, run_task), match, make)
@@ -134,8 +134,8 @@ async def facets(
 ) -> Any:  # fmt: skip
     """Number of the chosen samples for each outcome, reason, mistake, score and value of metadata."""
 
-    def make(sheet: Sheet) -> tuple[Facet, ...]:
-        return facets_of(sheet, chosen)
+    def make(table: SampleTable) -> tuple[Facet, ...]:
+        return facets_of(table, chosen)
 
     return _tagged(
         request, response, await answered(portal, request, (experiment, run_task), match, make)
@@ -149,7 +149,9 @@ async def named_so(
     limit: Annotated[int, Query(ge=1, le=20)] = 5,
 ) -> tuple[SampleRow, ...]:  # fmt: skip
     """Samples whose id contains the text, the best match first."""
-    return await patiently(lambda: named(sheet_of(portal, experiment, run_task), text, limit))
+    return await patiently(
+        lambda: named(sample_table_of(portal, experiment, run_task), text, limit)
+    )
 
 
 @router.get(f"{BELOW}/{{place:int}}", operation_id="getSample")
@@ -158,7 +160,7 @@ async def sample(
 ) -> SampleDetail:
     """One sample in full; `previous` and `following` are its neighbours among the chosen ones."""
     return await patiently(
-        lambda: detail_of(sheet_of(portal, experiment, run_task), place, chosen, ordered)
+        lambda: detail_of(sample_table_of(portal, experiment, run_task), place, chosen, ordered)
     )
 
 
@@ -173,14 +175,14 @@ def image(
     size: Literal["thumb", "full"] = "full", match: Match = None,
 ) -> Response:  # fmt: skip
     """An image of a sample; `thumb` is a small copy."""
-    picture = picture_of(portal, sheet_of(portal, experiment, run_task), place, number, size)
+    picture = picture_of(portal, sample_table_of(portal, experiment, run_task), place, number, size)
     return _shown(picture, match)
 
 
 @router.get(f"{BELOW}/{{place:int}}/turns", operation_id="getSampleTurns")
 async def turns(portal: Here, experiment: Id, run_task: Id, place: Number) -> SampleTurns:
     """An agent's work on a sample, turn by turn."""
-    return await patiently(lambda: turns_of(sheet_of(portal, experiment, run_task), place))
+    return await patiently(lambda: turns_of(sample_table_of(portal, experiment, run_task), place))
 
 
 @router.get(
@@ -195,7 +197,7 @@ def made(
 ) -> Response:  # fmt: skip
     """An image that an agent's tool made, from 0; `thumb` is a small copy."""
     return _shown(
-        made_of(portal, sheet_of(portal, experiment, run_task), place, number, size), match
+        made_of(portal, sample_table_of(portal, experiment, run_task), place, number, size), match
     )
 
 
@@ -221,11 +223,11 @@ def unflag(portal: Here, experiment: Id, run_task: Id, place: Number) -> Flag:
 
 
 def _mark(portal: Portal, names: tuple[str, str], place: int, mark: Flag) -> Flag:
-    sheet = sheet_of(portal, *names)
-    sheet.check(place)
-    (row,) = sheet.rows_at([place], ["sample", "outcome", "answer"])
-    flags = sheet.room.flags
-    key = (sheet.experiment.id, sheet.name, row["sample"])
+    table = sample_table_of(portal, *names)
+    table.check(place)
+    (row,) = table.rows_at([place], ["sample", "outcome", "answer"])
+    flags = table.cache.flags
+    key = (table.experiment.id, table.name, row["sample"])
     try:
         if mark.flagged:
             flags.mark(*key, mark.note)

@@ -11,7 +11,7 @@ from fastapi import Request, Response
 from fastapi.requests import HTTPConnection
 
 import hpcbench
-from hpcbench.portal.access_tokens import CODE_SECONDS, Keys, Who
+from hpcbench.portal.access_tokens import CODE_SECONDS, Keys, Requester
 from hpcbench.portal.context import Here, Portal
 from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.guard import PEER, WHO, Access
@@ -23,9 +23,9 @@ from hpcbench.portal.models.sessions import (
     TokenMade,
     TokenRow,
 )
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 
-router = room("session")
+router = new_router("session")
 
 
 def access_of(request: HTTPConnection) -> Access:
@@ -33,9 +33,9 @@ def access_of(request: HTTPConnection) -> Access:
     return cast(Access, request.app.state.access)
 
 
-def who_of(request: HTTPConnection) -> Who:
+def who_of(request: HTTPConnection) -> Requester:
     """The client of a request, which the guard has admitted."""
-    return cast(Who, request.scope[WHO])
+    return cast(Requester, request.scope[WHO])
 
 
 @router.post("/session", operation_id="signIn")

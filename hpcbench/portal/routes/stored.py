@@ -19,14 +19,14 @@ from hpcbench.portal.models.stored import (
     StoredScore,
 )
 from hpcbench.portal.results_database import database_of
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 AnswerT = TypeVar("AnswerT")
 
-router = room("stored")
+router = new_router("stored")
 
 
 @router.get("/stored/{experiment}", operation_id="storedExperiment")

@@ -14,7 +14,7 @@ from hpcbench.portal.json_safe import sound
 from hpcbench.portal.metric_values import marked, own_values, page_of, read_cursor
 from hpcbench.portal.models.values import MetricNames, MetricValue, MetricValues
 from hpcbench.portal.results_database import database_of
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import new_router
 from hpcbench.portal.routes.regressions import history_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hpcbench.database.values import Value
 
-router = room("values")
+router = new_router("values")
 
 
 @router.get("/values", operation_id="metricValues")

@@ -4,8 +4,8 @@ Every builder takes plain data, and gives no figure where there is nothing to sh
 figure is drawn in another form (many curves as medians with ranges), and a note says what is left out.
 """
 
+from hpcbench.reporting.charts.across_runs import Moment, flow, history
 from hpcbench.reporting.charts.agents import of_agent
-from hpcbench.reporting.charts.runs import Moment, flow, history
 from hpcbench.reporting.charts.scores import (
     categories,
     distribution,

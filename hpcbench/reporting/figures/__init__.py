@@ -7,8 +7,17 @@ Names in a figure come from plans, datasets and models, and are not trusted: eve
 """
 
 from hpcbench.reporting.figures.drawing import png, svg
-from hpcbench.reporting.figures.interactive import plotly
-from hpcbench.reporting.figures.model import Axis, Figure, Flow, Kind, Mark, Matrix, Scale, Series
+from hpcbench.reporting.figures.figure_data import (
+    Axis,
+    Figure,
+    Flow,
+    Kind,
+    Mark,
+    Matrix,
+    Scale,
+    Series,
+)
+from hpcbench.reporting.figures.plotly_json import plotly
 from hpcbench.reporting.figures.style import Theme, described
 from hpcbench.reporting.figures.tabled import Cell, table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.reporting.figures.model import Axis, Ends, Figure
+from hpcbench.reporting.figures.figure_data import Axis, Ends, Figure
 from hpcbench.reporting.figures.style import (
     MARKERS,
     NAMED,
@@ -27,7 +27,7 @@ SHORT = 2000
 """A logarithmic axis whose end is less than this many times its start has ticks at 1, 2 and 5."""
 
 
-class Pen:
+class DrawnFigure:
     """A figure while it is drawn."""
 
     def __init__(self, figure: Figure, page: Page) -> None:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.reporting.figures import curves, horizontal_bars, tiles
-from hpcbench.reporting.figures.canvas import Pen
-from hpcbench.reporting.figures.model import Figure
+from hpcbench.reporting.figures.canvas import DrawnFigure
+from hpcbench.reporting.figures.figure_data import Figure
 from hpcbench.reporting.figures.safe_svg import as_element
 from hpcbench.reporting.figures.style import INK, NAMED, PAGES, Page, Theme, clean, finite, short
 
@@ -85,7 +85,7 @@ def _canvas(figure: Figure, page: Page) -> Canvas:
     """Title, legend, the drawing itself, notes: from top to bottom."""
     from matplotlib.figure import Figure as Canvas
 
-    pen = Pen(figure, page)
+    drawn = DrawnFigure(figure, page)
     title = textwrap.wrap(short(figure.title, 180), 92) or [""]
     canvas = Canvas(figsize=(WIDTH, 4.0))
     axes = canvas.add_subplot()
@@ -95,21 +95,21 @@ def _canvas(figure: Figure, page: Page) -> Canvas:
         axes.text(0.5, 0.5, "nothing to show", ha="center", va="center", color=page.ink)
         height = 0.8
     elif figure.kind in ("bar", "interval"):
-        height = horizontal_bars.draw(pen, axes)
+        height = horizontal_bars.draw(drawn, axes)
     elif figure.kind == "heatmap":
-        height = tiles.draw_matrix(pen, axes)
+        height = tiles.draw_matrix(drawn, axes)
     elif figure.kind == "sankey":
-        height = tiles.draw_flows(pen, axes)
+        height = tiles.draw_flows(drawn, axes)
     elif figure.kind == "histogram":
-        curves.draw_bins(pen, axes)
+        curves.draw_bins(drawn, axes)
     else:
-        curves.draw(pen, axes)
+        curves.draw(drawn, axes)
     if len(figure.series) > NAMED:
-        pen.notes.append(f"{len(figure.series) - NAMED} more series are grey; the table has all.")
-    notes = [line for note in pen.notes for line in textwrap.wrap(short(note, 400), 128)]
+        drawn.notes.append(f"{len(figure.series) - NAMED} more series are grey; the table has all.")
+    notes = [line for note in drawn.notes for line in textwrap.wrap(short(note, 400), 128)]
     handles, names = axes.get_legend_handles_labels()
-    if pen.ring is not None:
-        handles, names = [*handles, pen.ring], [*names, short(figure.marked)]
+    if drawn.ring is not None:
+        handles, names = [*handles, drawn.ring], [*names, short(figure.marked)]
     if len(names) < 2:
         handles, names = [], []
     columns = max(1, min(4, 112 // (max(map(len, names), default=1) + 9)))
@@ -131,8 +131,8 @@ def _canvas(figure: Figure, page: Page) -> Canvas:
     if notes:
         place = (NOTE * len(notes) + 0.01) / whole
         canvas.text(0.01, place, "\n".join(notes), fontsize=7.5, linespacing=1.25, **beside)
-    if pen.labels:
-        _write_labels(pen, axes, canvas)
+    if drawn.labels:
+        _write_labels(drawn, axes, canvas)
     return canvas
 
 
@@ -148,7 +148,7 @@ _PLACES = ((7, 5), (-7, 5), (7, -5), (-7, -5), (9, 0), (-9, 0), (0, 9), (0, -9))
 """Possible places of a label beside its point, in points of type; diagonal first, away from intervals."""
 
 
-def _write_labels(pen: Pen, axes: Axes, canvas: Canvas) -> None:
+def _write_labels(drawn: DrawnFigure, axes: Axes, canvas: Canvas) -> None:
     """Write labels beside their points, on free space; a label without space appears only in the table."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.transforms import Bbox
@@ -158,10 +158,10 @@ def _write_labels(pen: Pen, axes: Axes, canvas: Canvas) -> None:
     inside = axes.get_window_extent(agg.get_renderer())
     dots = [
         Bbox.from_bounds(x - 3, y - 3, 6, 6)
-        for x, y in (axes.transData.transform(dot) for dot in pen.dots)
+        for x, y in (axes.transData.transform(dot) for dot in drawn.dots)
     ]
     written: list[Bbox] = []
-    for x, y, text in pen.labels:
+    for x, y, text in drawn.labels:
         note = axes.annotate(
             clean(text), (x, y), xytext=(0, 0), textcoords="offset points", fontsize=7.5
         )

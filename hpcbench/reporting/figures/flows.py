@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcbench.reporting.figures.model import Flow
+from hpcbench.reporting.figures.figure_data import Flow
 from hpcbench.reporting.figures.style import outcome_rank
 
 GAP = 0.03

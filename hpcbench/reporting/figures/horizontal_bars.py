@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcbench.reporting.figures.canvas import Pen
-from hpcbench.reporting.figures.model import Series
+from hpcbench.reporting.figures.canvas import DrawnFigure
+from hpcbench.reporting.figures.figure_data import Series
 from hpcbench.reporting.figures.style import NAMED, ROWS, categories, short, shortened
 
 if TYPE_CHECKING:
@@ -22,53 +22,60 @@ TALL = 18.0
 """Inches that all rows together may take."""
 
 
-def draw(pen: Pen, axes: Axes) -> float:
+def draw(drawn: DrawnFigure, axes: Axes) -> float:
     """All series of a figure.
 
     Returns:
         Inches that the figure needs from top to bottom.
     """
-    figure = pen.figure
+    figure = drawn.figure
     names = categories(figure.series)
     abreast = min(NAMED, len(figure.series))
     each = ROW + MORE[figure.kind] * (abreast - 1)
     most = min(ROWS, int(TALL / each))
     shown = {name: place for place, name in enumerate(names[:most])}
     if len(names) > most:
-        pen.notes.append(f"The first {most} of {len(names)} are drawn; the table has all.")
+        drawn.notes.append(f"The first {most} of {len(names)} are drawn; the table has all.")
     step = 0.8 / abreast
     for place, one in enumerate(figure.series):
         offset = (min(place, NAMED - 1) - (abreast - 1) / 2) * step
-        _series(pen, axes, one, place, shown, offset, step)
+        _series(drawn, axes, one, place, shown, offset, step)
     axes.set_yticks(range(len(shown)), shortened(list(shown)))
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlabel(short(figure.y.titled, 110))
-    pen.scale(axes, "x", figure.y)
+    drawn.scale(axes, "x", figure.y)
     if figure.kind == "bar" and figure.y.low is None and figure.y.scale == "linear":
         axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
     if len(figure.series) > 1:
         lines = [line + 0.5 for line in range(len(shown) - 1)]
         axes.hlines(
-            lines, 0, 1, transform=axes.get_yaxis_transform(), color=pen.page.soft, alpha=0.2, linewidth=0.5,
+            lines, 0, 1, transform=axes.get_yaxis_transform(), color=drawn.page.soft, alpha=0.2,
+            linewidth=0.5,
         )  # fmt: skip
-    pen.plain(axes, "x", ("top", "right", "left"))
+    drawn.plain(axes, "x", ("top", "right", "left"))
     axes.tick_params(axis="y", length=0)
     return 0.7 + len(shown) * each
 
 
 def _series(
-    pen: Pen, axes: Axes, one: Series, place: int, shown: dict[str, int], offset: float, step: float
+    drawn: DrawnFigure,
+    axes: Axes,
+    one: Series,
+    place: int,
+    shown: dict[str, int],
+    offset: float,
+    step: float,
 ) -> None:
-    bar = pen.figure.kind == "bar"
+    bar = drawn.figure.kind == "bar"
     values, rows, lines, ringed = [], [], [], []
     for number, (name, raw) in enumerate(zip(one.x, one.y, strict=True)):
-        value = pen.at(raw, pen.figure.y)
+        value = drawn.at(raw, drawn.figure.y)
         if value is None or str(name) not in shown:
             continue
         row = shown[str(name)] + offset
         values.append(value)
         rows.append(row)
-        ends = pen.ends(one.low, one.high, number, pen.figure.y)
+        ends = drawn.ends(one.low, one.high, number, drawn.figure.y)
         if ends is not None:
             lines.append((row, *ends))
         if one.highlight is not None and one.highlight[number]:
@@ -83,14 +90,14 @@ def _series(
         return
     if bar:
         axes.barh(
-            rows, values, step * 0.86, color=pen.shade(place), alpha=0.85, label=pen.name(place)
+            rows, values, step * 0.86, color=drawn.shade(place), alpha=0.85, label=drawn.name(place)
         )
     else:
-        pen.points(axes, values, rows, place)
+        drawn.points(axes, values, rows, place)
     if lines:
         at, low, high = zip(*lines, strict=True)
-        shade, width = (pen.page.ink, 1.2) if bar else (pen.shade(place), 2.0)
+        shade, width = (drawn.page.ink, 1.2) if bar else (drawn.shade(place), 2.0)
         axes.hlines(
             at, low, high, color=shade, linewidth=width, alpha=0.9 if bar else 0.6, zorder=2.5
         )
-    pen.rings(axes, [x for x, _ in ringed], [y for _, y in ringed])
+    drawn.rings(axes, [x for x, _ in ringed], [y for _, y in ringed])

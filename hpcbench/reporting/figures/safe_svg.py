@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 
-from hpcbench.reporting.figures.model import Figure
+from hpcbench.reporting.figures.figure_data import Figure
 from hpcbench.reporting.figures.style import INK, clean, described
 
 _TAG = re.compile(r"<[^>]+>")

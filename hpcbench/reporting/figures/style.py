@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Literal
 
-from hpcbench.reporting.figures.model import Figure, Series
+from hpcbench.reporting.figures.figure_data import Figure, Series
 
 Theme = Literal["light", "dark"]
 """Theme of the page around the figure."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hpcbench.reporting.figures.model import Axis, Figure, Series
+from hpcbench.reporting.figures.figure_data import Axis, Figure, Series
 from hpcbench.reporting.figures.style import clean, finite, moment
 
 Cell = float | int | str | None

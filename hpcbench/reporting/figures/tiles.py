@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcbench.reporting.figures.canvas import Pen
+from hpcbench.reporting.figures.canvas import DrawnFigure
+from hpcbench.reporting.figures.figure_data import Matrix
 from hpcbench.reporting.figures.flows import Ribbon, Side, laid_out, names_of
-from hpcbench.reporting.figures.model import Matrix
 from hpcbench.reporting.figures.style import (
     NAMED,
     ROWS,
@@ -28,7 +28,7 @@ COLUMNS = 40
 """Most columns of a matrix that a drawing shows."""
 
 
-def draw_matrix(pen: Pen, axes: Axes) -> float:
+def draw_matrix(drawn: DrawnFigure, axes: Axes) -> float:
     """A heatmap; with few columns the cells contain the values, with many a scale is beside them.
 
     Returns:
@@ -37,16 +37,16 @@ def draw_matrix(pen: Pen, axes: Axes) -> float:
     import numpy
     from matplotlib.colors import LinearSegmentedColormap
 
-    matrix = pen.figure.matrix
+    matrix = drawn.figure.matrix
     assert matrix is not None  # else there is nothing to draw
     for most, names, what in ((ROWS, matrix.rows, "rows"), (COLUMNS, matrix.columns, "columns")):
         if len(names) > most:
             note = f"The first {most} of {len(names)} {what} are drawn; the table has all."
-            pen.notes.append(note)
+            drawn.notes.append(note)
     rows, columns = matrix.rows[:ROWS], matrix.columns[:COLUMNS]
     known = [[finite(cell) for cell in row[: len(columns)]] for row in matrix.values[: len(rows)]]
     values = numpy.array([[numpy.nan if cell is None else cell for cell in row] for row in known])
-    low, high = _span(pen, known)
+    low, high = _span(drawn, known)
     shades = LinearSegmentedColormap.from_list("one hue", SHADES)
     axes.pcolormesh(values, cmap=shades, vmin=low, vmax=high, edgecolor="#8f98a3", linewidth=0.3)
     axes.invert_yaxis()
@@ -58,27 +58,29 @@ def draw_matrix(pen: Pen, axes: Axes) -> float:
         rotation_mode="default" if level else "anchor", fontsize=8 if len(columns) <= NAMED else 6.5,
     )  # fmt: skip
     axes.tick_params(length=0)
-    pen.plain(axes, None, ("top", "right", "left", "bottom"))
-    axes.set_xlabel(short(pen.figure.x.titled, 110))
+    drawn.plain(axes, None, ("top", "right", "left", "bottom"))
+    axes.set_xlabel(short(drawn.figure.x.titled, 110))
     if len(columns) <= NAMED:
-        _write_cells(pen, axes, matrix, known, (low, high))
+        _write_cells(drawn, axes, matrix, known, (low, high))
     else:
-        pen.notes.append(f"Palest: {number(low)}, darkest: {number(high)} ({pen.figure.y.titled}).")
+        drawn.notes.append(
+            f"Palest: {number(low)}, darkest: {number(high)} ({drawn.figure.y.titled})."
+        )
     longest = 0 if level else max(len(short(name, 26)) for name in columns)
     return 0.55 + 0.3 * len(rows) + 0.045 * longest
 
 
-def _span(pen: Pen, known: list[list[float | None]]) -> tuple[float, float]:
+def _span(drawn: DrawnFigure, known: list[list[float | None]]) -> tuple[float, float]:
     """Values of the palest and of the darkest shade."""
     there = [cell for row in known for cell in row if cell is not None]
-    low, high = pen.figure.y.low, pen.figure.y.high
+    low, high = drawn.figure.y.low, drawn.figure.y.high
     low = min(there, default=0.0) if low is None else low
     high = max(there, default=1.0) if high is None else high
     return (low, high) if low < high else (low, low + (abs(low) or 1.0))
 
 
 def _write_cells(
-    pen: Pen,
+    drawn: DrawnFigure,
     axes: Axes,
     matrix: Matrix,
     known: list[list[float | None]],
@@ -89,7 +91,7 @@ def _write_cells(
     for row, cells in enumerate(known):
         for column, cell in enumerate(cells):
             text = number(cell) if matrix.texts is None else matrix.texts[row][column]
-            ink = pen.page.ink
+            ink = drawn.page.ink
             if cell is not None:
                 part = min(1.0, max(0.0, (cell - low) / (high - low)))
                 ink = readable_on(blend(SHADES[0], SHADES[1], part))
@@ -98,7 +100,7 @@ def _write_cells(
             )  # fmt: skip
 
 
-def draw_flows(pen: Pen, axes: Axes) -> float:
+def draw_flows(drawn: DrawnFigure, axes: Axes) -> float:
     """A sankey: blocks on two sides; bands between blocks of one name are pale, all others strong.
 
     Returns:
@@ -107,7 +109,7 @@ def draw_flows(pen: Pen, axes: Axes) -> float:
     from matplotlib.patches import PathPatch, Rectangle
     from matplotlib.path import Path
 
-    figure = pen.figure
+    figure = drawn.figure
     left, right, ribbons = laid_out(figure.flows)
     names = names_of(figure.flows)
 

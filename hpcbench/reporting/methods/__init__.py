@@ -18,7 +18,7 @@ from hpcbench.reporting.blocks import Block, Code, Item, Items, Section, Text
 from hpcbench.reporting.formats import latex as latex_format
 from hpcbench.reporting.formats import markdown as markdown_format
 from hpcbench.reporting.methods import asking, inputs, outcomes, scoring, software
-from hpcbench.reporting.methods.facts import Cited, Facts, Missing, Said
+from hpcbench.reporting.methods.facts import Cited, Facts, MethodsLine, Missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def to_json(found: Methods) -> dict[str, Any]:
 
 
 def _sorted(
-    said: Iterator[Said], missing: dict[str, None], cited: dict[str, None]
+    said: Iterator[MethodsLine], missing: dict[str, None], cited: dict[str, None]
 ) -> Iterator[Block]:
     """The blocks; what is missing or cited is collected for its own section."""
     for one in said:

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from hpcbench import number_format as form
 from hpcbench.experiment.view.performance_json import Load, Machine
-from hpcbench.reporting.methods.facts import Facts, Missing, Said, joined
+from hpcbench.reporting.methods.facts import Facts, MethodsLine, Missing, joined
 from hpcbench.schema.agent import Agent
 from hpcbench.schema.plan import ResolvedRunTask
 
@@ -22,7 +22,7 @@ SCALING_OPTIONS = ("mm_processor_kwargs", "processor", "mode")
 Hugging Face engine and DeepSeek-OCR."""
 
 
-def images(facts: Facts) -> Iterator[Said]:
+def images(facts: Facts) -> Iterator[MethodsLine]:
     """How page images were sent, and what scaled them."""
     if facts.imported is not None:
         yield Missing("How images of the imported answers were sent and scaled.")
@@ -96,7 +96,7 @@ def _options(run_task: ResolvedRunTask) -> dict[str, Any]:
     return {name: settings[name] for name in SCALING_OPTIONS if name in settings}
 
 
-def decoding(facts: Facts) -> Iterator[Said]:
+def decoding(facts: Facts) -> Iterator[MethodsLine]:
     """Settings of generation, and how answers were read."""
     if facts.imported is not None:
         yield Missing("The decoding parameters of the imported answers.")
@@ -155,7 +155,7 @@ def _agent(agent: Agent) -> str:
     )
 
 
-def load(facts: Facts) -> Iterator[Said]:
+def load(facts: Facts) -> Iterator[MethodsLine]:
     """Requests in flight, and the machines, as the workers recorded them."""
     if facts.imported is not None:
         yield Missing("Load, times and hardware of the imported answers.")

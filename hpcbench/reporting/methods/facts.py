@@ -32,7 +32,7 @@ class Cited:
     text: str
 
 
-Said = Block | Missing | Cited
+MethodsLine = Block | Missing | Cited
 
 
 @dataclass(frozen=True, slots=True)

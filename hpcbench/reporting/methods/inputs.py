@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from hpcbench import number_format as form
 from hpcbench.reporting.blocks import Code, Item, Items, Text
-from hpcbench.reporting.methods.facts import Facts, Missing, Said, is_hash, joined, place_of
+from hpcbench.reporting.methods.facts import Facts, MethodsLine, Missing, is_hash, joined, place_of
 from hpcbench.schema.plan import ResolvedRunTask
 
 ENGINE_PACKAGES: Mapping[str, tuple[str, ...]] = {
@@ -23,7 +23,7 @@ ENGINE_PACKAGES: Mapping[str, tuple[str, ...]] = {
 # --- models --------------------------------------------------------------------------------------------
 
 
-def models(facts: Facts) -> Iterator[Said]:
+def models(facts: Facts) -> Iterator[MethodsLine]:
     """Weights, precision, engine and image of each model."""
     imported = facts.imported
     if imported is not None:
@@ -105,7 +105,7 @@ def _unknown_of(facts: Facts, run_task: ResolvedRunTask) -> Iterator[Missing]:
 # --- data ----------------------------------------------------------------------------------------------
 
 
-def data(facts: Facts) -> Iterator[Said]:
+def data(facts: Facts) -> Iterator[MethodsLine]:
     """Dataset, version, split, filters and counts of each run task."""
     yield from facts.grouped({one.name: joined(_data(facts, one)) for one in facts.run_tasks})
     for one in facts.run_tasks:
@@ -155,7 +155,7 @@ def _filters(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
 # --- prompts -------------------------------------------------------------------------------------------
 
 
-def prompts(facts: Facts) -> Iterator[Said]:
+def prompts(facts: Facts) -> Iterator[MethodsLine]:
     """The texts that models were asked with."""
     if facts.imported is not None:
         yield Missing("The prompts of the imported answers.")
@@ -168,7 +168,7 @@ def prompts(facts: Facts) -> Iterator[Said]:
         yield from _prompt(facts, own)
 
 
-def _prompt(facts: Facts, own: list[ResolvedRunTask]) -> Iterator[Said]:
+def _prompt(facts: Facts, own: list[ResolvedRunTask]) -> Iterator[MethodsLine]:
     prompt, task = own[0].prompt, own[0].task
     names = [one.name for one in own]
     hashes = {facts.experiment.measured.prompt_hashes.get(name) for name in names}

@@ -10,11 +10,11 @@ from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.reused import Reused, reused_of
 from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.reporting.blocks import Text
-from hpcbench.reporting.methods.facts import Facts, Missing, Said, joined
+from hpcbench.reporting.methods.facts import Facts, MethodsLine, Missing, joined
 from hpcbench.reporting.sections.failing import POLICY
 
 
-def outcomes(facts: Facts) -> Iterator[Said]:
+def outcomes(facts: Facts) -> Iterator[MethodsLine]:
     """Counts of samples, and how samples without a usable answer count."""
     ended = outcome(facts.experiment)
     if ended is None:

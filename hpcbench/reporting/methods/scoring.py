@@ -16,7 +16,7 @@ from hpcbench.metrics.citations import CITATIONS
 from hpcbench.reporting.blocks import Item, Items, Text
 from hpcbench.reporting.gather import shown, verdict_of
 from hpcbench.reporting.leaderboard import leaders
-from hpcbench.reporting.methods.facts import Cited, Facts, Missing, Said, joined
+from hpcbench.reporting.methods.facts import Cited, Facts, MethodsLine, Missing, joined
 from hpcbench.reporting.report_tables import Leader
 from hpcbench.schema.metric import Metric
 from hpcbench.scorer.one import takes_measurement
@@ -68,7 +68,7 @@ _TESTS = {
 # --- metrics -------------------------------------------------------------------------------------------
 
 
-def metrics(facts: Facts) -> Iterator[Said]:
+def metrics(facts: Facts) -> Iterator[MethodsLine]:
     """Definition, source and signature of each metric."""
     found: dict[tuple[str, str], list[str]] = {}
     definitions: dict[tuple[str, str], tuple[Metric, MetricValue]] = {}
@@ -132,7 +132,7 @@ def _source(metric: Metric, entry: MetricValue) -> tuple[str, str]:
 # --- statistics ----------------------------------------------------------------------------------------
 
 
-def statistics(facts: Facts) -> Iterator[Said]:
+def statistics(facts: Facts) -> Iterator[MethodsLine]:
     """Unit, intervals, tests and corrections."""
     yield from _intervals(facts)
     gate, arms = list(_gate(facts)), list(_arms(facts))
@@ -144,7 +144,7 @@ def statistics(facts: Facts) -> Iterator[Said]:
     yield from (*compared, *gate, *arms)
 
 
-def _intervals(facts: Facts) -> Iterator[Said]:
+def _intervals(facts: Facts) -> Iterator[MethodsLine]:
     entries = {
         f"{name}, {metric}": entry
         for name, table in facts.scores.items()
@@ -185,7 +185,7 @@ def _intervals(facts: Facts) -> Iterator[Said]:
         yield from map(Cited, publications)
 
 
-def _comparisons(facts: Facts) -> Iterator[Said]:
+def _comparisons(facts: Facts) -> Iterator[MethodsLine]:
     """Comparisons within the experiment, as the report makes them."""
     names = list(facts.scores)
     if facts.performance is not None:
@@ -222,7 +222,7 @@ def _compared(one: Leader, method: str) -> tuple[str, str]:
     return f"{one['metric']} on {one['dataset']}{split}; {test}.", cited
 
 
-def _gate(facts: Facts) -> Iterator[Said]:
+def _gate(facts: Facts) -> Iterator[MethodsLine]:
     verdict, wrong = verdict_of(facts.experiment)
     yield from map(Missing, wrong)
     if verdict is None:
@@ -246,7 +246,7 @@ def _gate(facts: Facts) -> Iterator[Said]:
         yield Items(margins)
 
 
-def _arms(facts: Facts) -> Iterator[Said]:
+def _arms(facts: Facts) -> Iterator[MethodsLine]:
     resolved = facts.experiment.resolved
     if resolved.arms is None:
         return

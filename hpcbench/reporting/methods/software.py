@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from hpcbench.experiment.event_log import time_of
 from hpcbench.reporting.blocks import Text
-from hpcbench.reporting.methods.facts import Facts, Missing, Said
+from hpcbench.reporting.methods.facts import Facts, MethodsLine, Missing
 
 
-def software(facts: Facts) -> Iterator[Said]:
+def software(facts: Facts) -> Iterator[MethodsLine]:
     """hpcbench, Python, packages, and changes of the environment while the experiment ran."""
     manifest = facts.manifest
     git = manifest.git["hpcbench"]
@@ -36,7 +36,7 @@ def software(facts: Facts) -> Iterator[Said]:
         yield Text(f"Since {since} the experiment ran in a changed environment: {changes}.")
 
 
-def _packages(facts: Facts) -> Iterator[Said]:
+def _packages(facts: Facts) -> Iterator[MethodsLine]:
     known = [f"{name} {version}" for name, version in facts.manifest.packages.items() if version]
     if known:
         yield Text(f"Packages: {', '.join(known)}.")

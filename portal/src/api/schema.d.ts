@@ -1704,7 +1704,7 @@ export interface components {
              * @description File systems.
              * @default []
              */
-            readonly room: readonly components["schemas"]["Room"][];
+            readonly room: readonly components["schemas"]["DiskUsage"][];
         };
         /**
          * ClusterJob
@@ -2120,6 +2120,48 @@ export interface components {
              * @description The whole text.
              */
             readonly text: string;
+        };
+        /**
+         * DiskUsage
+         * @description Usage of a file system or quota.
+         */
+        readonly DiskUsage: {
+            /**
+             * Files
+             * @description Largest number of files.
+             */
+            readonly files?: number | null;
+            /**
+             * Files Used
+             * @description Number of files; None: the file system does not report it.
+             */
+            readonly files_used?: number | null;
+            /**
+             * Name
+             * @description home, cache, scratch.
+             */
+            readonly name: string;
+            /**
+             * Path
+             * @description Its folder.
+             */
+            readonly path: string;
+            /**
+             * Quota
+             * @description Whether these are the figures of the user's quota; else of the whole file system.
+             * @default false
+             */
+            readonly quota: boolean;
+            /**
+             * Size
+             * @description Size or limit, bytes.
+             */
+            readonly size: number;
+            /**
+             * Used
+             * @description Bytes in use.
+             */
+            readonly used: number;
         };
         /**
          * Estimate
@@ -3954,48 +3996,6 @@ export interface components {
             readonly until: number;
         };
         /**
-         * Room
-         * @description Usage of a file system or quota.
-         */
-        readonly Room: {
-            /**
-             * Files
-             * @description Largest number of files.
-             */
-            readonly files?: number | null;
-            /**
-             * Files Used
-             * @description Number of files; None: the file system does not report it.
-             */
-            readonly files_used?: number | null;
-            /**
-             * Name
-             * @description home, cache, scratch.
-             */
-            readonly name: string;
-            /**
-             * Path
-             * @description Its folder.
-             */
-            readonly path: string;
-            /**
-             * Quota
-             * @description Whether these are the figures of the user's quota; else of the whole file system.
-             * @default false
-             */
-            readonly quota: boolean;
-            /**
-             * Size
-             * @description Size or limit, bytes.
-             */
-            readonly size: number;
-            /**
-             * Used
-             * @description Bytes in use.
-             */
-            readonly used: number;
-        };
-        /**
          * RunTaskDetail
          * @description The content of the page of a run task.
          */
@@ -5813,6 +5813,7 @@ export type DatasetScore = components['schemas']['DatasetScore'];
 export type Definition = components['schemas']['Definition'];
 export type DefinitionRow = components['schemas']['DefinitionRow'];
 export type DefinitionText = components['schemas']['DefinitionText'];
+export type DiskUsage = components['schemas']['DiskUsage'];
 export type Estimate = components['schemas']['Estimate'];
 export type Eta = components['schemas']['Eta'];
 export type Expanded = components['schemas']['Expanded'];
@@ -5859,7 +5860,6 @@ export type Question = components['schemas']['Question'];
 export type Regression = components['schemas']['Regression'];
 export type Reset = components['schemas']['Reset'];
 export type Resources = components['schemas']['Resources'];
-export type Room = components['schemas']['Room'];
 export type RunTaskDetail = components['schemas']['RunTaskDetail'];
 export type RunTaskRow = components['schemas']['RunTaskRow'];
 export type RunTaskStatus = components['schemas']['RunTaskStatus'];

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hpcbench.agents.mcp_server import McpTools
-from hpcbench.agents.tool_host import Room
+from hpcbench.agents.tool_host import PreparedEnvironment
 from hpcbench.agents.tools import ToolResult, ToolSpec
 from hpcbench.errors import EnvironmentFault
 from hpcbench.schema.agent import McpServer
@@ -44,7 +44,7 @@ def started(run: Loop, *command: str, only: tuple[str, ...] = (), **env: str) ->
 
     async def make() -> McpTools:
         box = McpTools(
-            "shelf", McpServer(command=command, env=env), Room(None, ContainerSite()),
+            "shelf", McpServer(command=command, env=env), PreparedEnvironment(None, ContainerSite()),
             only=only, memory_gb=1, say=said.append, log=log.append,
         )  # fmt: skip
         try:
@@ -218,7 +218,9 @@ ENDLESS: list[dict[str, Any]] = [
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("schema", ENDLESS, ids=["nested", "broken", "unique", "many"])
 def test_no_schema_keeps_the_worker_from_other_work(run: Loop, schema: dict[str, Any]) -> None:
-    box = McpTools("shelf", McpServer(command=("x",)), Room(None, ContainerSite()), memory_gb=1)
+    box = McpTools(
+        "shelf", McpServer(command=("x",)), PreparedEnvironment(None, ContainerSite()), memory_gb=1
+    )
     box.specs = (ToolSpec("look", "", schema),)
     arguments = {"a": [{"n": n} for n in range(30_000)]}
     result = run(box.call("look", arguments, [], 5))

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.agents import confine, frames, tool_host
-from hpcbench.agents.tool_host import Room, ToolHost
+from hpcbench.agents.tool_host import PreparedEnvironment, ToolHost
 from hpcbench.agents.tools import ToolResult
 from hpcbench.errors import EnvironmentFault
 from hpcbench.schema.site import ContainerSite
@@ -67,7 +67,11 @@ def started(run: Loop, outside: Path) -> Iterator[Tools]:
 
     async def make() -> ToolHost:
         host = ToolHost(
-            entries, Room(None, ContainerSite()), memory_gb=MEMORY, at_once=4, say=said.append
+            entries,
+            PreparedEnvironment(None, ContainerSite()),
+            memory_gb=MEMORY,
+            at_once=4,
+            say=said.append,
         )
         await host.start()
         return host
@@ -393,11 +397,11 @@ def test_tools_end_with_their_worker(tmp_path: Path) -> None:
     script.write_text(
         "import asyncio, os, sys\n"
         "from pathlib import Path\n"
-        "from hpcbench.agents.tool_host import Room, ToolHost\n"
+        "from hpcbench.agents.tool_host import PreparedEnvironment, ToolHost\n"
         "from hpcbench.schema.site import ContainerSite\n"
         "async def main():\n"
         f"    tool = {{'name': 'bad', 'plugin': '{HERE}:Bad', 'options': {{}}, 'idempotent': None}}\n"
-        "    host = ToolHost([tool], Room(None, ContainerSite()), memory_gb=1)\n"
+        "    host = ToolHost([tool], PreparedEnvironment(None, ContainerSite()), memory_gb=1)\n"
         "    await host.start()\n"
         "    call = asyncio.ensure_future(host.call('bad', {'what': 'hangs'}, [], 100))\n"
         "    await host.call('bad', {'what': 'forks'}, [], 100)\n"
@@ -477,7 +481,9 @@ def test_kernels_that_change_one_mount_at_a_time_make_all_read_only(
 
 @pytest.mark.long
 def test_code_of_a_model_runs_only_where_it_is_isolated(run: Loop, no_namespaces: None) -> None:
-    host = ToolHost([entry("sharp", "Untrusted")], Room(None, ContainerSite()), memory_gb=1)
+    host = ToolHost(
+        [entry("sharp", "Untrusted")], PreparedEnvironment(None, ContainerSite()), memory_gb=1
+    )
     with pytest.raises(EnvironmentFault, match="'sharp' runs code of the model, and tools can use"):
         run(host.start())
 
@@ -494,7 +500,7 @@ def test_code_of_a_model_runs_only_where_it_is_isolated(run: Loop, no_namespaces
 def test_a_tool_that_cannot_be_used_is_one_line(
     run: Loop, tool: dict[str, object], reported: str
 ) -> None:
-    host = ToolHost([tool], Room(None, ContainerSite()), memory_gb=1)
+    host = ToolHost([tool], PreparedEnvironment(None, ContainerSite()), memory_gb=1)
     with pytest.raises(EnvironmentFault, match=reported):
         run(host.start())
 

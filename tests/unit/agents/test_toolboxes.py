@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args
 import pytest
 from PIL import Image
 
-from hpcbench.agents.tool_host import Place, Room
+from hpcbench.agents.tool_host import PreparedEnvironment, ToolEnvironment
 from hpcbench.agents.toolboxes import (
     Tools,
     entries_of,
@@ -183,7 +183,7 @@ def test_places_are_what_must_be_prepared() -> None:
         ToolEntry(name="zoom", image="docker://python:3.12"),
         server(packages=("a==1", "b")),
     ))  # fmt: skip
-    wanted = (Place("docker://python:3.12"), Place(None, ("a==1", "b")))
+    wanted = (ToolEnvironment("docker://python:3.12"), ToolEnvironment(None, ("a==1", "b")))
     assert places_of(agent) == wanted
     for tools, what in (
         (agent.tools[1:2], "'python' needs image docker://python:3.12, which was not prepared"),
@@ -202,7 +202,9 @@ def test_a_prepared_place_gives_its_packages(tmp_path: Path) -> None:
     environment = Environment("venv", sys.executable, None, packages=str(tmp_path))
 
     async def listed() -> Tools:
-        rooms = {Place(None, ("shelf",)): Room(environment, ContainerSite())}
+        rooms = {
+            ToolEnvironment(None, ("shelf",)): PreparedEnvironment(environment, ContainerSite())
+        }
         box = await toolbox_of(Agent(tools=(entry,)), rooms)
         await box.close()
         return box

@@ -27,7 +27,7 @@ from hpcbench.experiment.submission_lock import alone
 from hpcbench.files.archive import FOLDED
 from hpcbench.files.atomic import read_json, write_atomic, write_json
 from hpcbench.remote import unused_copies
-from hpcbench.remote.pipe_transfer import Parcel, Sent, receive, send
+from hpcbench.remote.pipe_transfer import Parcel, ParcelFile, receive, send
 from hpcbench.site import gc
 from tests.unit import small
 from tests.unit.command import Cli
@@ -346,7 +346,7 @@ def test_secrets_of_ended_experiments_are_removed_and_others_kept(
 
 def parcel(root: Path, text: str) -> Path:
     """A plan as a laptop's `--site` sends it."""
-    file = Sent("plan.yaml", len(text), hashlib.sha256(text.encode()).hexdigest())
+    file = ParcelFile("plan.yaml", len(text), hashlib.sha256(text.encode()).hexdigest())
     one = Parcel((file,))
     here, there = socket.socketpair()
     with here, there, here.makefile("rb") as source, there.makefile("rb") as other:

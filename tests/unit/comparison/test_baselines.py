@@ -99,7 +99,8 @@ def test_gc_keeps_what_a_baseline_names(tmp_path: Path) -> None:
     name_it(tmp_path, "main", old.id)
     name_it(tmp_path, "main", kept.id)
     findings = [
-        gc.Finding(one, "", gc.Room(1, 1), 0, (), time.time() - 99 * 86400) for one in (kept, old)
+        gc.Finding(one, "", gc.DiskUsage(1, 1), 0, (), time.time() - 99 * 86400)
+        for one in (kept, old)
     ]
     assert [one.experiment.id for one in gc.deletable(findings, tmp_path, 30)] == [old.id]
     name_it(tmp_path, "main", None)

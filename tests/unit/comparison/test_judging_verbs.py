@@ -118,7 +118,7 @@ def test_the_policy_that_the_page_shows_is_one(tmp_path: Path) -> None:
 @pytest.fixture
 def command(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> list[str]:  # noqa: F811
     """The verb, with the cluster of `Nights` behind it."""
-    monkeypatch.setattr(verb, "load", lambda *_, **__: (nights.plan, None))
+    monkeypatch.setattr(verb, "load_with_packages", lambda *_, **__: (nights.plan, None))
     monkeypatch.setattr(verb, "prepared_once", lambda plan, *_: nights._prepare(plan))
     monkeypatch.setattr(verb, "submit_first", nights._submit)
     monkeypatch.setattr(verb, "follow", lambda here, **_: nights.follow(here))

@@ -25,7 +25,7 @@ from openpyxl import Workbook
 from PIL import Image
 
 from hpcbench.cli.main import main
-from hpcbench.data.columns import look, propose
+from hpcbench.data.column_roles import look, propose
 from hpcbench.data.datasets import open_dataset
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.dataset import Dataset

@@ -13,7 +13,7 @@ from test_remote_auth import SECRET, Gateway, gateway
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.files.private import state_folder
-from hpcbench.oauth.interactive import check
+from hpcbench.oauth.token_check import check
 from tests.help_examples import example
 
 __all__ = ["gateway"]

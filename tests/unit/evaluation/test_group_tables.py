@@ -9,7 +9,7 @@ import pytest
 
 from hpcbench.errors import UserError
 from hpcbench.evaluation import stage
-from hpcbench.evaluation.aggregate import Scored, pivot, table
+from hpcbench.evaluation.score_tables import Scored, pivot, table
 from hpcbench.experiment.layout import Experiment
 from tests.unit.evaluation.scene import asked, reported, strange
 from tests.unit.small import record

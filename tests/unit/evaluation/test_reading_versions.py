@@ -18,7 +18,7 @@ from hpcbench.comparison import history
 from hpcbench.comparison.gate import judge
 from hpcbench.evaluation.versions import made_by, other_reading
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.scores import KEYS, Place
+from hpcbench.experiment.view.scores import KEYS, ScoresFiles
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.parsers import Text, reading_of, same_reading
 from hpcbench.schema.ml_task import MLTask
@@ -69,7 +69,7 @@ def as_before(here: Experiment, **metadata: Any) -> Experiment:
 
 def test_scores_and_metrics_name_parser_and_version(tmp_path: Path) -> None:
     here = ended(tmp_path, "e1")
-    made = made_by(here, Place(here.scores_dir, "rt"), "rt")
+    made = made_by(here, ScoresFiles(here.scores_dir, "rt"), "rt")
     (entry,) = read_json(here.metrics_file)["run_tasks"]["rt"]["metrics"].values()
     assert made.reading == entry["reading"] == NOW
     assert made.signatures == {"exact_match": entry["signature"]}
@@ -80,7 +80,7 @@ def test_scores_of_before_were_read_by_version_1_and_keep_numbers_and_signatures
 ) -> None:
     one, other = (as_before(ended(tmp_path, name, wrong(1, 2))) for name in ("e1", "e2"))
     reported = one.metrics_file.read_bytes()
-    made = made_by(one, Place(one.scores_dir, "rt"), "rt")
+    made = made_by(one, ScoresFiles(one.scores_dir, "rt"), "rt")
     assert made.reading == ""
     assert made.signatures["exact_match"].startswith("exact_match|")
     (candidate,) = cli.json("compare", "e1", "e2", "--json")["candidates"]

@@ -17,8 +17,8 @@ from hpcbench.comparison.gate import judge
 from hpcbench.comparison.history import record as remember
 from hpcbench.comparison.history import table as history_table
 from hpcbench.errors import UserError
-from hpcbench.evaluation.aggregate import table
 from hpcbench.evaluation.performance import performance
+from hpcbench.evaluation.score_tables import table
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import Measured, MetricValue, Scores, metrics_of

@@ -16,7 +16,7 @@ from hpcbench.evaluation import stage
 from hpcbench.evaluation.scores import Change
 from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.scores import KEYS, Place, read_keys
+from hpcbench.experiment.view.scores import KEYS, ScoresFiles, read_keys
 from hpcbench.schema.metric import Metric
 from hpcbench.schema.records import Response
 from hpcbench.speed import LATENCIES
@@ -196,7 +196,7 @@ def test_fields_of_metrics_that_stay_stay(tmp_path: Path) -> None:
     reported(here)
     changed = with_metrics(here, strange("ByField", "Readable"))
     assert change(changed).scored == ("readable",)
-    fields = polars.read_parquet(Place(here.scores_dir, "rt").fields)
+    fields = polars.read_parquet(ScoresFiles(here.scores_dir, "rt").fields)
     assert fields["field"].to_list() == ["total"] * 3
 
 
@@ -216,10 +216,10 @@ def test_files_that_do_not_belong_together_are_made_again(tmp_path: Path, broken
     reported(here)
     good = here.metrics_file.read_bytes()
     (here.scores_dir / broken).write_bytes(b"no such thing")
-    assert read_keys(Place(here.scores_dir, "rt")) is None
+    assert read_keys(ScoresFiles(here.scores_dir, "rt")) is None
     reported(here)
     assert here.metrics_file.read_bytes() == good
-    assert read_keys(Place(here.scores_dir, "rt")) is not None
+    assert read_keys(ScoresFiles(here.scores_dir, "rt")) is not None
 
 
 KILLED = """
@@ -259,10 +259,10 @@ def test_a_kill_while_scores_are_written_leaves_whole_files(tmp_path: Path, at: 
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL
     assert polars.read_parquet(here.scores_file("rt")).equals(old)
-    assert (read_keys(Place(here.scores_dir, "rt")) is None) == (at == 1)
+    assert (read_keys(ScoresFiles(here.scores_dir, "rt")) is None) == (at == 1)
     table = reported(Experiment(changed.path))
     assert set(table["metrics"]) == {"byfield", "mean"}
-    assert read_keys(Place(here.scores_dir, "rt")) is not None
+    assert read_keys(ScoresFiles(here.scores_dir, "rt")) is not None
 
 
 def test_a_metric_called_like_a_column_is_refused(tmp_path: Path) -> None:

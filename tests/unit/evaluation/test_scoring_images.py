@@ -19,7 +19,7 @@ from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.evaluation.plan_metrics import load_metrics
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.scores import Place, read_keys
+from hpcbench.experiment.view.scores import ScoresFiles, read_keys
 from hpcbench.plugins import Environment
 from hpcbench.schema.metric import Metric
 from hpcbench.submit.scoring_images import ready
@@ -127,8 +127,8 @@ def in_image(
     return Experiment(here.path)
 
 
-def place(here: Experiment) -> Place:
-    return Place(here.scores_dir, "rt")
+def place(here: Experiment) -> ScoresFiles:
+    return ScoresFiles(here.scores_dir, "rt")
 
 
 def values(here: Experiment) -> Mapping[str, Any]:

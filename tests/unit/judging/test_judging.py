@@ -12,9 +12,9 @@ from hpcbench.errors import UserError
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
-from hpcbench.judging.answers import JudgedAnswers, waits_for
 from hpcbench.judging.labels import keep_labels, matched, read_labels
-from hpcbench.judging.summary import summarise
+from hpcbench.judging.rated_answers import JudgedAnswers, waits_for
+from hpcbench.judging.verdict_summary import summarise
 from hpcbench.metrics.judge import Judge
 from hpcbench.planning import plan_work
 from hpcbench.prompts import TaskPrompt

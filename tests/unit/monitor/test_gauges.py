@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.monitor.gauges import EngineState, engine_state, over_socket
+from hpcbench.monitor.engine_metrics import EngineState, engine_state, over_socket
 
 GIB = 1 << 30
 DATA = Path(__file__).parent / "data"

@@ -17,7 +17,7 @@ from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.submit import local
 from hpcbench.submit.array_task import ArrayTask
 from hpcbench.submit.local import Part, Supervisor
-from hpcbench.submit.packages import on_all_gpus
+from hpcbench.submit.plan_packages import on_all_gpus
 from tests.conftest import ROOT
 from tests.fake_nvml import FakeGpu, FakeNvml
 from tests.unit.past import past

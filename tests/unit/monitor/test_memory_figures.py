@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.monitor.engine_log import LoggedMemory, logged_memory
-from hpcbench.monitor.gauges import EngineState
+from hpcbench.monitor.engine_metrics import EngineState
 from hpcbench.monitor.memory_figures import memory_figures
 from hpcbench.monitor.nvml import Gpu
 from hpcbench.monitor.phases import GpuUse, Phase

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from virtual_time import run
 
-from hpcbench.oauth.keeper import GRACE_SECONDS, Granted, Keeper, TokenFailed, TokenRefused
+from hpcbench.oauth.keeper import GRACE_SECONDS, GrantedToken, Keeper, TokenFailed, TokenRefused
 from hpcbench.oauth.lifecycle import Token
 
 
@@ -20,7 +20,7 @@ class Scripted:
         self.fails: TokenFailed | None = None
         self.ends: dict[str, float] = {}
 
-    async def obtain(self, old: str | None, *, full: bool) -> Granted:
+    async def obtain(self, old: str | None, *, full: bool) -> GrantedToken:
         now = asyncio.get_running_loop().time()
         self.asked.append((now, old, full))
         await asyncio.sleep(self.takes)
@@ -28,7 +28,7 @@ class Scripted:
             raise self.fails
         access = f"t{len(self.asked)}"
         self.ends[access] = now + self.lifetime
-        return Granted(Token(access, now, self.lifetime), "full_auth")
+        return GrantedToken(Token(access, now, self.lifetime), "full_auth")
 
 
 def keeper(source: Scripted) -> Keeper:
@@ -108,7 +108,7 @@ def test_a_refused_credential_is_an_error_at_once_in_the_servers_words() -> None
 
 def test_a_broken_source_does_not_end_the_keeper() -> None:
     class Broken(Scripted):
-        async def obtain(self, old: str | None, *, full: bool) -> Granted:
+        async def obtain(self, old: str | None, *, full: bool) -> GrantedToken:
             if len(self.asked) == 0:
                 self.asked.append((0, old, full))
                 raise RuntimeError("a bug")
@@ -139,12 +139,12 @@ def test_the_end_waits_a_moment_for_an_answer_that_is_on_its_way(takes: float, e
     ended: list[str | None] = []
 
     class Slow:
-        async def obtain(self, old: str | None, *, full: bool) -> Granted:
+        async def obtain(self, old: str | None, *, full: bool) -> GrantedToken:
             started.append(old)
             await asyncio.sleep(takes)
             ended.append(old)
             now = asyncio.get_running_loop().time()
-            return Granted(Token("a", now, 100), "refresh_token")
+            return GrantedToken(Token("a", now, 100), "refresh_token")
 
     async def journey() -> float:
         clock = asyncio.get_running_loop().time

@@ -10,7 +10,7 @@ from test_keeper import Scripted, keeper
 from virtual_time import run
 
 from hpcbench.experiment.view.workers import WorkerRun
-from hpcbench.oauth import gauges
+from hpcbench.oauth import token_metrics
 from hpcbench.oauth.keeper import TokenFailed
 from hpcbench.schema.model import Model
 from hpcbench.status.causes import complaints, grouped
@@ -29,16 +29,16 @@ def lines() -> list[str]:
         source = Scripted()
         async with keeper(source).running() as kept:
             await kept.wait(10)
-            found = [gauges.text(kept)]
+            found = [token_metrics.text(kept)]
             source.fails = TokenFailed('it said "no\\way"')
             await asyncio.sleep(96)
-            return [*found, gauges.text(kept)]
+            return [*found, token_metrics.text(kept)]
 
     return run(journey())
 
 
 def test_what_is_written_is_read_back() -> None:
-    good, bad = (gauges.read("vllm:other 1\n" + text) for text in lines())
+    good, bad = (token_metrics.read("vllm:other 1\n" + text) for text in lines())
     assert good is not None
     assert bad is not None
     assert (good["granted"], good["failed"], good["waits"]) == ({"full_auth": 1}, {}, 1)
@@ -46,7 +46,7 @@ def test_what_is_written_is_read_back() -> None:
     assert bad["state"] == "expired"
     assert bad["failed"]["full_auth"] > 2
     assert bad["why"] == 'it said "no\\way"'
-    assert gauges.read("vllm:other 1\n") is None
+    assert token_metrics.read("vllm:other 1\n") is None
 
 
 class News:
@@ -132,10 +132,10 @@ def test_workers_figures_are_summed() -> None:
         "seconds": {"cache": 0.1},
         "longest": 0.1,
     }
-    whole = gauges.added(one, {**two, "fallbacks": 2})
+    whole = token_metrics.added(one, {**two, "fallbacks": 2})
     assert whole["granted"] == {"cache": 2, "full_auth": 1}
     assert (whole["failed"], whole["longest"], whole["fallbacks"]) == ({"cache": 1}, 0.5, 2)
-    assert gauges.added({**one, "oldest": 9.0}, {**two, "oldest": 3.0})["oldest"] == 9
+    assert token_metrics.added({**one, "oldest": 9.0}, {**two, "oldest": 3.0})["oldest"] == 9
 
 
 def test_the_last_event_of_a_worker_has_the_age_of_its_token_at_the_end(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.oauth import messages
+from hpcbench.oauth import token_messages
 from hpcbench.oauth.keeper import TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions
 
@@ -32,7 +32,7 @@ def options(**more: Any) -> AuthOptions:
     return AuthOptions(**{name: value for name, value in chosen.items() if value is not None})
 
 
-def form(asked: messages.Ask) -> dict[str, str]:
+def form(asked: token_messages.TokenRequest) -> dict[str, str]:
     return {name: value[0] for name, value in parse_qs(asked.body, strict_parsing=True).items()}
 
 
@@ -49,7 +49,9 @@ def _secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_basic_credentials_are_encoded_as_the_rfc_wants() -> None:
-    asked = messages.ask(options(scope="a b", audience="api", resource="urn:x"), URL, "full_auth")
+    asked = token_messages.request(
+        options(scope="a b", audience="api", resource="urn:x"), URL, "full_auth"
+    )
     pair = base64.b64decode(asked.headers["Authorization"].removeprefix("Basic ")).decode()
     assert pair == "bench:s3cr%3Aet%26+%C3%BC"
     assert form(asked) == {
@@ -60,7 +62,7 @@ def test_basic_credentials_are_encoded_as_the_rfc_wants() -> None:
 def test_several_resources_and_audiences_are_repeated_parameters() -> None:
     """RFC 8707, section 2."""
     both = options(resource=["https://a/?x=1&y", "urn:b"], audience=["api", "b c"])
-    asked = parse_qs(messages.ask(both, URL, "full_auth").body, strict_parsing=True)
+    asked = parse_qs(token_messages.request(both, URL, "full_auth").body, strict_parsing=True)
     assert asked == {
         "grant_type": ["client_credentials"], "resource": ["https://a/?x=1&y", "urn:b"],
         "audience": ["api", "b c"],
@@ -79,7 +81,7 @@ def test_a_key_may_come_from_a_variable_that_holds_one_line(
     pem = subprocess.run(make, check=True, capture_output=True, text=True).stdout
     monkeypatch.setenv("OAUTH_KEY", pem.replace(*change) if change[0] else pem)
     chosen = options(client_secret=None, private_key="${env:OAUTH_KEY}")
-    asked = form(messages.ask(chosen, URL, "full_auth"))
+    asked = form(token_messages.request(chosen, URL, "full_auth"))
     assert asked["client_assertion"].count(".") == 2
     assert (asked["client_id"], "client_secret" in asked) == ("bench", False)
 
@@ -89,13 +91,13 @@ def test_a_secret_in_the_form_and_a_password() -> None:
         client_auth="client_secret_post", grant_type="password", username="u",
         password="${env:OAUTH_PASSWORD}",
     )  # fmt: skip
-    asked = messages.ask(chosen, URL, "full_auth")
+    asked = token_messages.request(chosen, URL, "full_auth")
     assert "Authorization" not in asked.headers
     assert form(asked) == {
         "grant_type": "password", "client_id": "bench", "client_secret": "s3cr:et& ü",
         "username": "u", "password": "pass word+1",
     }  # fmt: skip
-    again = form(messages.ask(chosen, URL, "refresh_token", "r1"))
+    again = form(token_messages.request(chosen, URL, "refresh_token", "r1"))
     assert (again["grant_type"], again["refresh_token"]) == ("refresh_token", "r1")
     assert "password" not in again
 
@@ -113,7 +115,7 @@ def test_a_signed_assertion_is_verified_by_the_public_key(kind: str) -> None:
     pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ).decode()
-    made = messages.assertion("bench", URL, pem, "k1")
+    made = token_messages.assertion("bench", URL, pem, "k1")
     signed, _, signature = made.rpartition(".")
     head, claims, raw = (
         base64.urlsafe_b64decode(part + "==") for part in (*signed.split("."), signature)
@@ -132,7 +134,7 @@ def test_a_signed_assertion_is_verified_by_the_public_key(kind: str) -> None:
         )
         key.public_key().verify(both, signed.encode(), ec.ECDSA(hashes.SHA256()))
     with pytest.raises(EnvironmentFault, match="private_key"):
-        messages.assertion("bench", URL, "no key", None)
+        token_messages.assertion("bench", URL, "no key", None)
 
 
 @pytest.mark.parametrize(
@@ -144,12 +146,12 @@ def test_a_signed_assertion_is_verified_by_the_public_key(kind: str) -> None:
     ],
 )  # fmt: skip
 def test_a_lifetime_that_is_missing_or_absurd_is_replaced(said: Any, lifetime: float) -> None:
-    found = messages.answer(200, {}, grant(said), "full_auth")
+    found = token_messages.read_answer(200, {}, grant(said), "full_auth")
     assert found.lifetime == lifetime
 
 
 def test_a_mark_of_the_byte_order_before_an_answer_is_no_error() -> None:
-    found = messages.answer(200, {}, b"\xef\xbb\xbf" + grant(60), "full_auth")
+    found = token_messages.read_answer(200, {}, b"\xef\xbb\xbf" + grant(60), "full_auth")
     assert (found.access, found.lifetime) == ("abc", 60)
 
 
@@ -178,7 +180,7 @@ def test_a_key_that_cannot_sign_is_refused_in_one_line(kind: str) -> None:
         key = made.get(kind, made["p384"])()
         pem = key.private_bytes(form, serialization.PrivateFormat.PKCS8, how).decode()
     with pytest.raises(EnvironmentFault, match="private_key") as found:
-        messages.assertion("bench", URL, pem, None)
+        token_messages.assertion("bench", URL, pem, None)
     assert str(found.value).isprintable()
 
 
@@ -188,7 +190,10 @@ def test_a_tokens_own_times_say_how_long_it_lives_whatever_our_clock_shows() -> 
         .decode()
         .rstrip("=")
     )
-    assert messages.answer(200, {}, grant(None, f"e30.{claims}.sig"), "full_auth").lifetime == 900
+    assert (
+        token_messages.read_answer(200, {}, grant(None, f"e30.{claims}.sig"), "full_auth").lifetime
+        == 900
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,7 +201,7 @@ def test_a_tokens_own_times_say_how_long_it_lives_whatever_our_clock_shows() -> 
     [
         (401, {"error": "invalid_client"}, TokenRefused),
         (400, {"error": "invalid_scope"}, TokenRefused),
-        (400, {"error": "invalid_grant"}, messages.GrantRefused),
+        (400, {"error": "invalid_grant"}, token_messages.GrantRefused),
         (400, {"error": "temporarily_unavailable"}, TokenFailed),
         (503, {"error": "x"}, TokenFailed),
         (429, {"error": "slow_down"}, TokenFailed),
@@ -214,39 +219,39 @@ def test_errors_are_sorted_into_those_that_pass_and_those_that_do_not(
 ) -> None:
     data = body if isinstance(body, str) else json.dumps(body)
     with pytest.raises(TokenFailed) as found:
-        messages.answer(status, {"retry-after": "7"}, data.encode(), "full_auth")
+        token_messages.read_answer(status, {"retry-after": "7"}, data.encode(), "full_auth")
     assert type(found.value) is kind
     assert "topsecret" not in str(found.value)
     assert found.value.wait == (7 if kind is TokenFailed else None)
 
 
 def test_a_refresh_token_that_is_refused_without_a_word_no_longer_works() -> None:
-    with pytest.raises(messages.GrantRefused, match="answers 400: nothing"):
-        messages.answer(400, {}, b"", "refresh_token")
+    with pytest.raises(token_messages.GrantRefused, match="answers 400: nothing"):
+        token_messages.read_answer(400, {}, b"", "refresh_token")
     with pytest.raises(TokenRefused) as found:
-        messages.answer(400, {}, b"", "full_auth")
+        token_messages.read_answer(400, {}, b"", "full_auth")
     assert type(found.value) is TokenRefused
 
 
 def test_a_server_that_repeats_secrets_gets_them_masked() -> None:
-    asked = messages.ask(options(), URL, "full_auth")
+    asked = token_messages.request(options(), URL, "full_auth")
     said = f"unknown s3cr:et& ü in {asked.headers['Authorization']}"
     body = json.dumps({"error": "invalid_client", "error_description": said}).encode()
     with pytest.raises(TokenRefused, match="unknown") as found:
-        messages.answer(401, {}, body, "full_auth")
+        token_messages.read_answer(401, {}, body, "full_auth")
     assert "s3cr" not in str(found.value)
     assert asked.headers["Authorization"].removeprefix("Basic ") not in str(found.value)
 
 
 @pytest.mark.parametrize("status", [400, 502])
 def test_a_server_that_repeats_a_secret_in_another_form_gets_it_masked(status: int) -> None:
-    messages.ask(options(), URL, "full_auth")
+    token_messages.request(options(), URL, "full_auth")
     said = "s3cr:et& ü"
     pair = base64.b64encode(f"bench:{said}".encode()).decode()
     for form in (quote(said), quote_plus(said).lower(), html.escape(said), pair, json.dumps(said)):
         for body in (json.dumps({"error": "x", "error_description": form}), f"<p>{form}</p>"):
             with pytest.raises(TokenFailed) as found:
-                messages.answer(status, {}, body.encode(), "full_auth")
+                token_messages.read_answer(status, {}, body.encode(), "full_auth")
             assert "***" in str(found.value), form
             assert "s3cr" not in str(found.value)
 
@@ -269,7 +274,10 @@ def test_any_answer_gives_a_token_or_an_error_of_ours_in_one_line(
 ) -> None:
     said = ""
     try:
-        assert messages.answer(status, {"retry-after": wait}, body, "full_auth").lifetime > 0
+        assert (
+            token_messages.read_answer(status, {"retry-after": wait}, body, "full_auth").lifetime
+            > 0
+        )
     except TokenFailed as error:
         said = str(error)
     assert said.isprintable()

@@ -20,7 +20,7 @@ from fake_server import FakeServer
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.oauth import token_file
-from hpcbench.oauth.keeper import Granted, TokenFailed, TokenRefused
+from hpcbench.oauth.keeper import GrantedToken, TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions
 from hpcbench.oauth.token_file import Record, Store
 from hpcbench.oauth.token_server import TokenServer, source_of
@@ -49,7 +49,7 @@ def first(folder: Path, fake: FakeServer, grant: str = "refresh_token", **more: 
     return TokenServer(chosen, Store(chosen.key, folder / "auth"), fake, poll=0.02)
 
 
-def obtain(server: TokenServer, old: str | None = None, *, full: bool = False) -> Granted:
+def obtain(server: TokenServer, old: str | None = None, *, full: bool = False) -> GrantedToken:
     return asyncio.run(server.obtain(old, full=full))
 
 
@@ -127,7 +127,7 @@ def test_rotating_refresh_tokens_follow_each_other_and_none_is_used_twice(tmp_pa
     old = None
     for _ in range(20):
 
-        async def round_of(old: str | None) -> list[Granted]:
+        async def round_of(old: str | None) -> list[GrantedToken]:
             workers = [first(tmp_path, fake) for _ in range(4)]
             return await asyncio.gather(*(one.obtain(old, full=False) for one in workers))
 

@@ -17,9 +17,9 @@ from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.planning import plan_work
 from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Options, Portal
-from hpcbench.portal.index.database import Index
+from hpcbench.portal.index.sql_index import Index
 from hpcbench.portal.sample_flags import Flags
-from hpcbench.portal.sample_table import Room, room_of
+from hpcbench.portal.sample_table import SampleCache, sample_cache_of
 from tests.unit.small import (
     experiment,
     measured,
@@ -53,7 +53,9 @@ class NoIndex:
 def portal_over(folder: Path) -> Portal:
     """A portal of the experiments in a folder; marks are kept beside them."""
     found = Portal(folder, Options(folder), cast(Index, NoIndex()), Hub())
-    found.kept[room_of] = Room(flags=Flags(folder / "state" / "portal" / "flags.jsonl"))
+    found.kept[sample_cache_of] = SampleCache(
+        flags=Flags(folder / "state" / "portal" / "flags.jsonl")
+    )
     return found
 
 

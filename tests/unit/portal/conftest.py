@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.portal.index import open_index
-from hpcbench.portal.index.database import Index
+from hpcbench.portal.index.sql_index import Index
 from tests.unit.portal import postgres
 
 

@@ -18,7 +18,7 @@ import pytest
 from hpcbench.cli.parse import parser
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.workers import worker_runs
-from hpcbench.portal.commands import commands
+from hpcbench.portal.commands_to_copy import commands
 from hpcbench.portal.plan_starters import STARTERS
 from hpcbench.portal.routes.plans import commands_of
 from hpcbench.reporting.provenance import reproduce

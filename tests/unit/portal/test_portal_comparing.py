@@ -16,8 +16,8 @@ from hpcbench.comparison.flips import CHANGES
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal import comparison
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.lru import Kept
-from hpcbench.portal.slow_work import NotYet, Progress, Slow, patiently
+from hpcbench.portal.lru import LruCache
+from hpcbench.portal.slow_work import NotYet, Progress, SlowWork, patiently
 from tests.unit.portal.asking import evaluated, portal_over, scored
 from tests.unit.portal.unguarded import Unguarded, unguarded
 from tests.unit.small import record, resolved, run_task
@@ -368,8 +368,8 @@ def test_of_several_readers_of_the_same_one_makes_it_and_too_many_are_sent_away(
         made.append(1)
         return "value"
 
-    kept: Kept[str] = Kept(10)
-    room = Slow(most=2)
+    kept: LruCache[str] = LruCache(10)
+    room = SlowWork(most=2)
     futures = []
     for _ in range(3):
         with pytest.raises(NotYet) as wait:
@@ -389,7 +389,7 @@ def test_of_several_readers_of_the_same_one_makes_it_and_too_many_are_sent_away(
 
 @pytest.mark.parametrize("later", [503, 202])
 def test_what_takes_longer_is_answered_as_its_route_says_with_how_far_it_is(later: int) -> None:
-    go, room, kept = threading.Event(), Slow(), Kept[str](1)
+    go, room, kept = threading.Event(), SlowWork(), LruCache[str](1)
 
     def work() -> str:
         return room.of(kept, "key", 1, lambda: str(go.wait(60)), Progress(0.25))

@@ -13,10 +13,10 @@ import pytest
 
 from hpcbench.portal.context import Portal
 from hpcbench.portal.index import ExperimentQuery, RunTaskQuery
-from hpcbench.portal.index.database import Index
+from hpcbench.portal.index.sql_index import Index
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, Score
-from hpcbench.portal.sample_table import room_of
+from hpcbench.portal.sample_table import sample_cache_of
 from tests.unit.portal.asking import evaluated, portal_over, scored
 from tests.unit.portal.unguarded import Answer, unguarded
 from tests.unit.small import record
@@ -62,7 +62,7 @@ def test_an_export_has_whole_texts_times_and_notes(tmp_path: Path, form: str) ->
     long = "word " * 400
     evaluated(tmp_path, ["0", long, None])
     portal = portal_over(tmp_path)
-    room_of(portal).flags.mark(ID, "rt", "s1", "look")
+    sample_cache_of(portal).flags.mark(ID, "rt", "s1", "look")
     found = get(portal, BELOW, form)
     assert [row["answer"] or None for row in found] == ["0", long, None]
     assert [row["note"] or None for row in found] == [None, "look", None]
@@ -76,7 +76,7 @@ def test_nothing_in_csv_is_a_formula(tmp_path: Path) -> None:
     lines = [record(number, id=f"={number}", document="@d") for number in range(len(FORMULAS))]
     evaluated(tmp_path, FORMULAS, lines)
     portal = portal_over(tmp_path)
-    room_of(portal).flags.mark(ID, "rt", "=0", "=note()")
+    sample_cache_of(portal).flags.mark(ID, "rt", "=0", "=note()")
     found = get(portal, BELOW, "csv")
     assert [row["answer"] for row in found] == [f"'{text}" for text in FORMULAS]
     assert {row["document"] for row in found} == {"'@d"}

@@ -12,7 +12,7 @@ from hpcbench.files.json_places import Places
 from hpcbench.portal import file_places
 from hpcbench.portal.file_places import FilePlaces, located
 from hpcbench.portal.index import open_index
-from hpcbench.portal.index.database import Index
+from hpcbench.portal.index.sql_index import Index
 from tests.unit.past import past
 from tests.unit.portal.rows import entry
 from tests.unit.portal.test_portal_index_entries import evaluated, table

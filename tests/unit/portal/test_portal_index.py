@@ -11,17 +11,17 @@ import pytest
 
 from hpcbench.portal.index import (
     BadCursor,
+    DerivedFacts,
     Entry,
     ExperimentQuery,
     ExperimentSort,
     IndexFault,
-    Known,
     Order,
     RunTaskQuery,
     RunTaskSort,
     open_index,
 )
-from hpcbench.portal.index.database import Index
+from hpcbench.portal.index.sql_index import Index
 from hpcbench.status import ExperimentStatus, ShardCounts
 from tests.unit.portal.rows import entry, run_task, score
 
@@ -398,13 +398,13 @@ def test_what_was_kept_counts_as_long_as_the_stamp_does(index: Index) -> None:
     )  # fmt: skip
     reported = entry("e1", stamp="one")
     index.put([reported])
-    index.keep("e1", "one", Known(status))
-    assert index.known("e1") == Known(status)
+    index.keep("e1", "one", DerivedFacts(status))
+    assert index.known("e1") == DerivedFacts(status)
     assert index.unknown() == []
     index.put([replace(reported, stamp="two")])
     assert index.known("e1") is None
     assert index.unknown() == ["e1"]
-    index.keep("e1", "two", Known(status.model_copy(update={"time": 2.0})))
+    index.keep("e1", "two", DerivedFacts(status.model_copy(update={"time": 2.0})))
     found = index.known("e1")
     assert found is not None and found.status.time == 2.0
 

@@ -17,8 +17,8 @@ from hpcbench.portal.index import (
     RunTaskQuery,
     RunTaskSort,
 )
-from hpcbench.portal.index.database import Index
-from hpcbench.portal.index.paging import Place, cursor, place_of
+from hpcbench.portal.index.paging import RowPosition, cursor, position_of
+from hpcbench.portal.index.sql_index import Index
 from hpcbench.portal.index.text_keys import clean
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow
 from tests.campaign import examples
@@ -254,14 +254,14 @@ def test_while_rows_come_go_and_change_none_that_stays_is_lost(
 )
 def test_a_cursor_says_what_it_was_made_of(value: Any, key: list[str], of: str) -> None:
     value = clean(value) if isinstance(value, str) else value
-    place = Place(value, tuple(map(clean, key)))
+    place = RowPosition(value, tuple(map(clean, key)))
     kind = str if isinstance(value, str) else float
-    assert place_of(cursor(place, of), of, 2, kind) == place
+    assert position_of(cursor(place, of), of, 2, kind) == place
     with pytest.raises(BadCursor):
-        place_of(cursor(place, of), of + "x", 2, kind)
+        position_of(cursor(place, of), of + "x", 2, kind)
 
 
 @given(st.text(max_size=200))
 def test_any_text_as_a_cursor_is_refused_in_order(text: str) -> None:
     with pytest.raises(BadCursor):
-        place_of(text, "a list", 1, float)
+        position_of(text, "a list", 1, float)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 
 
 def test_a_value_is_made_once_and_again_when_its_stamp_changes() -> None:
     made: list[int] = []
-    kept: Kept[int] = Kept(10)
+    kept: LruCache[int] = LruCache(10)
 
     def make() -> int:
         made.append(len(made))
@@ -22,7 +22,7 @@ def test_a_value_is_made_once_and_again_when_its_stamp_changes() -> None:
 
 
 def test_what_was_not_used_for_longest_goes_first() -> None:
-    kept: Kept[str] = Kept(2)
+    kept: LruCache[str] = LruCache(2)
     for key in ("a", "b", "a", "c"):
         kept.of(key, 0, lambda key=key: key)  # type: ignore[misc]
     made: list[str] = []
@@ -37,7 +37,7 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
 
 
 def test_costs_bound_what_is_kept() -> None:
-    kept: Kept[bytes] = Kept(100, len)
+    kept: LruCache[bytes] = LruCache(100, len)
     for key in range(10):
         kept.of(key, 0, lambda: b"x" * 40)
     assert len(kept._values) == 2
@@ -45,7 +45,7 @@ def test_costs_bound_what_is_kept() -> None:
 
 def test_a_value_larger_than_the_bound_is_kept_until_another_comes() -> None:
     """A large table is read once, not at every request for a part of it."""
-    kept: Kept[bytes] = Kept(100, len)
+    kept: LruCache[bytes] = LruCache(100, len)
     large = kept.of("large", 0, lambda: b"x" * 500)
     assert kept.held("large", 0) == (large,)
     kept.of("small", 0, lambda: b"y")
@@ -53,7 +53,7 @@ def test_a_value_larger_than_the_bound_is_kept_until_another_comes() -> None:
 
 
 def test_a_value_that_grew_is_weighed_again() -> None:
-    kept: Kept[bytearray] = Kept(100, len)
+    kept: LruCache[bytearray] = LruCache(100, len)
     kept.of("old", 0, lambda: bytearray(10))
     growing = kept.of("growing", 0, lambda: bytearray(10))
     growing.extend(bytes(85))
@@ -65,7 +65,7 @@ def test_a_value_that_grew_is_weighed_again() -> None:
 
 def test_of_several_threads_one_makes_it() -> None:
     made: list[int] = []
-    kept: Kept[int] = Kept(10)
+    kept: LruCache[int] = LruCache(10)
     started, go_on = threading.Event(), threading.Event()
 
     def make() -> int:
@@ -88,7 +88,7 @@ def test_of_several_threads_one_makes_it() -> None:
 
 
 def test_a_failure_is_not_kept() -> None:
-    kept: Kept[int] = Kept(10)
+    kept: LruCache[int] = LruCache(10)
     with pytest.raises(ZeroDivisionError):
         kept.of("a", 0, lambda: 1 // 0)
     assert kept.of("a", 0, lambda: 3) == 3

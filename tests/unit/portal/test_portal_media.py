@@ -13,7 +13,7 @@ from typing import Any
 import polars
 import pytest
 
-from hpcbench.portal.asked_samples import Asked, Gone
+from hpcbench.portal.asked_samples import DatasetReader, Gone
 from hpcbench.portal.headers import finish
 from hpcbench.portal.media import SIDE, Picture, Pictures, described
 from hpcbench.schema.dataset import Dataset
@@ -335,7 +335,7 @@ def swapped(path: Path) -> None:
 
 def test_a_dataset_is_opened_once_and_again_when_it_changes(tmp_path: Path) -> None:
     here = evaluated(tmp_path, ["0", "1"])
-    asked, (run_task,) = Asked(), here.resolved.run_tasks
+    asked, (run_task,) = DatasetReader(), here.resolved.run_tasks
     assert asked.sample(here, run_task, 1).id == "s1"
     lines = (tmp_path / "data" / "a.jsonl").read_text()
     (tmp_path / "data" / "a.jsonl").write_text(lines.replace('"s1"', '"changed"'))

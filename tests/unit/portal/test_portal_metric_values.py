@@ -21,7 +21,7 @@ from hpcbench.files.atomic import read_json, write_json
 from hpcbench.portal import results_database
 from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Options, Portal
-from hpcbench.portal.index.database import Index
+from hpcbench.portal.index.sql_index import Index
 from hpcbench.portal.metric_values import Cursor, page_of
 from hpcbench.portal.models.values import MetricValue
 from hpcbench.portal.results_database import ResultsDatabase

@@ -11,8 +11,13 @@ import pytest
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.scores import KEYS
-from hpcbench.portal.sample_table import COLUMNS_BYTES, ScoresSheet, room_of, sheet_of
-from hpcbench.portal.samples import Chosen, Ordered, Sorted, facets_of, page_of
+from hpcbench.portal.sample_table import (
+    COLUMNS_BYTES,
+    ScoresTable,
+    sample_cache_of,
+    sample_table_of,
+)
+from hpcbench.portal.samples import OrderedSamples, SampleFilter, SampleOrder, facets_of, page_of
 from hpcbench.portal.slow_work import NotYet
 from tests.unit.portal.asking import portal_over, scored
 
@@ -51,39 +56,39 @@ def make(folder: Path) -> numpy.ndarray[tuple[int], numpy.dtype[numpy.float64]]:
 def test_a_million_samples_are_paged_filtered_and_sorted(tmp_path: Path) -> None:
     values = make(tmp_path)
     portal = portal_over(tmp_path)
-    sheet = sheet_of(portal, ID, "rt")
-    assert isinstance(sheet, ScoresSheet)
-    assert sheet.rows == COUNT
-    middle = page_of(sheet, Chosen(), Sorted(), None, 50, skip=COUNT // 2)
+    table = sample_table_of(portal, ID, "rt")
+    assert isinstance(table, ScoresTable)
+    assert table.rows == COUNT
+    middle = page_of(table, SampleFilter(), SampleOrder(), None, 50, skip=COUNT // 2)
     assert [row.sample for row in middle.items] == [f"s{COUNT // 2 + n}" for n in range(50)]
     order = numpy.argsort(values, kind="stable")
-    first = page_of(sheet, Chosen(), Sorted("anls"), None, 200)
-    second = page_of(sheet, Chosen(), Sorted("anls"), first.next, 200)
+    first = page_of(table, SampleFilter(), SampleOrder("anls"), None, 200)
+    second = page_of(table, SampleFilter(), SampleOrder("anls"), first.next, 200)
     places = [row.place for page in (first, second) for row in page.items]
     assert places == order[:400].tolist()
     assert [row.sample for row in second.items] == [f"s{place}" for place in order[200:400]]
-    slowest = page_of(sheet, Chosen(), Sorted("latency", "desc"), None, 3)
+    slowest = page_of(table, SampleFilter(), SampleOrder("latency", "desc"), None, 3)
     assert [row.latency for row in slowest.items] == [999.999, 999.998, 999.997]
-    wrong = Chosen(wrong=True, low=0.5)
+    wrong = SampleFilter(wrong=True, low=0.5)
     wanted = numpy.flatnonzero((values >= 0.5) & (values < 1))
-    found = page_of(sheet, wrong, Sorted(), None, 5)
+    found = page_of(table, wrong, SampleOrder(), None, 5)
     assert (found.total, [row.place for row in found.items]) == (len(wanted), wanted[:5].tolist())
-    counts = {one.field: dict(one.counts) for one in facets_of(sheet, wrong)}
+    counts = {one.field: dict(one.counts) for one in facets_of(table, wrong)}
     assert sum(counts["score"].values()) == len(wanted)
     assert counts["lang"] == {"en": len(wanted)}
     number = len(wanted) // 2
-    around = Ordered(sheet, wrong, Sorted()).around(int(wanted[number]))
+    around = OrderedSamples(table, wrong, SampleOrder()).around(int(wanted[number]))
     assert around == (number, int(wanted[number - 1]), int(wanted[number + 1]))
-    assert room_of(portal).columns._taken <= COLUMNS_BYTES
+    assert sample_cache_of(portal).columns._taken <= COLUMNS_BYTES
 
 
 @pytest.mark.long
 def test_texts_of_a_million_samples_are_looked_through_beside_the_requests(tmp_path: Path) -> None:
     make(tmp_path)
     portal = portal_over(tmp_path)
-    chosen = Chosen(text="NUMBER 999999 ")
+    chosen = SampleFilter(text="NUMBER 999999 ")
     with pytest.raises(NotYet) as wait:
-        page_of(sheet_of(portal, ID, "rt"), chosen, Sorted(), None, 5)
+        page_of(sample_table_of(portal, ID, "rt"), chosen, SampleOrder(), None, 5)
     wait.value.future.result(120)
-    found = page_of(sheet_of(portal, ID, "rt"), chosen, Sorted(), None, 5)
+    found = page_of(sample_table_of(portal, ID, "rt"), chosen, SampleOrder(), None, 5)
     assert [row.place for row in found.items] == [999_999]

@@ -11,7 +11,7 @@ from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.index import open_index
-from hpcbench.portal.results_cache import Seen, results_of
+from hpcbench.portal.results_cache import PageExperiment, results_of
 from hpcbench.schema.plan import ResolvedPlan
 from tests.unit import small
 
@@ -50,7 +50,7 @@ def test_a_damaged_one_is_reported_as_damaged(tmp_path: Path) -> None:
         assert (fault.value.status, fault.value.code) == (409, "unreadable")
 
 
-def seen(folder: Path, resolved: str) -> Seen:
+def seen(folder: Path, resolved: str) -> PageExperiment:
     """An experiment with this plan, as pages see it."""
     path = folder / "experiments" / "20261120-1432-plan-aaaa"
     path.mkdir(parents=True)

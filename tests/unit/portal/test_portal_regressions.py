@@ -14,7 +14,7 @@ import pytest
 from hpcbench.comparison import history as past
 from hpcbench.portal import acknowledgements as acknowledged
 from hpcbench.portal import regressions
-from hpcbench.portal.acknowledgements import Noted, acknowledgements
+from hpcbench.portal.acknowledgements import ChangeNote, acknowledgements
 from hpcbench.portal.models.regressions import Regression, Trends
 from hpcbench.portal.regressions import History, Judge, note
 from hpcbench.statistics.changes import Change
@@ -216,8 +216,8 @@ def test_of_an_id_that_is_none_nothing_is_noted(tmp_path: Path) -> None:
     assert acknowledgements(tmp_path) == ()
 
 
-def a_note(number: int) -> Noted:
-    return Noted(f"i{number}", "t", "e", True, "ann", 1.0 + number, "why")
+def a_note(number: int) -> ChangeNote:
+    return ChangeNote(f"i{number}", "t", "e", True, "ann", 1.0 + number, "why")
 
 
 def test_two_who_write_at_once_both_are_heard(

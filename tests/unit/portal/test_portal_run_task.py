@@ -13,7 +13,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files.atomic import Appender, read_json, write_atomic, write_json
 from hpcbench.portal.broadcast import Hub
-from hpcbench.portal.commands import commands, without_secrets
+from hpcbench.portal.commands_to_copy import commands, without_secrets
 from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.index import open_index
 from hpcbench.portal.static_export import _enter

@@ -21,8 +21,8 @@ from hpcbench.portal.image_regions import boxes_of, marked_on
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models.samples import SampleDetail, SampleImage
 from hpcbench.portal.sample_detail import detail_of, field_of
-from hpcbench.portal.sample_table import sheet_of
-from hpcbench.portal.samples import Chosen, Sorted
+from hpcbench.portal.sample_table import sample_table_of
+from hpcbench.portal.samples import SampleFilter, SampleOrder
 from hpcbench.schema.records import Boxes, Sample
 from tests.unit.evaluation.scene import asked, strange
 from tests.unit.portal.asking import evaluated, png, portal_over, running
@@ -32,10 +32,12 @@ ID = "20261120-1432-plan-aaaa"
 
 
 def detail(
-    home: Path, place: int, chosen: Chosen | None = None, ordered: Sorted | None = None
+    home: Path, place: int, chosen: SampleFilter | None = None, ordered: SampleOrder | None = None
 ) -> SampleDetail:
     portal = portal_over(home)
-    return detail_of(sheet_of(portal, ID, "rt"), place, chosen or Chosen(), ordered or Sorted())
+    return detail_of(
+        sample_table_of(portal, ID, "rt"), place, chosen or SampleFilter(), ordered or SampleOrder()
+    )
 
 
 def test_a_diff_says_how_much_of_long_texts_it_leaves_out(tmp_path: Path) -> None:
@@ -72,9 +74,9 @@ def test_all_of_a_sample_is_shown(tmp_path: Path) -> None:
 
 def test_neighbours_are_those_of_the_filter(tmp_path: Path) -> None:
     evaluated(tmp_path, ["0", "no", "2", "no", "4", "no"])
-    wrong = Chosen(wrong=True)
+    wrong = SampleFilter(wrong=True)
     assert neighbours(detail(tmp_path, 3, wrong)) == (1, 1, 5)
-    assert neighbours(detail(tmp_path, 3, wrong, Sorted("place", "desc"))) == (1, 5, 1)
+    assert neighbours(detail(tmp_path, 3, wrong, SampleOrder("place", "desc"))) == (1, 5, 1)
     # One that the filter leaves out is between its neighbours all the same.
     assert neighbours(detail(tmp_path, 2, wrong)) == (1, 1, 3)
 
@@ -170,9 +172,9 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
 def test_a_note_comes_with_the_sample(tmp_path: Path) -> None:
     evaluated(tmp_path, ["0"])
     portal = portal_over(tmp_path)
-    sheet = sheet_of(portal, ID, "rt")
-    sheet.room.flags.mark(ID, "rt", "s0", "look <b>here</b>")
-    found = detail_of(sheet, 0, Chosen(), Sorted())
+    table = sample_table_of(portal, ID, "rt")
+    table.cache.flags.mark(ID, "rt", "s0", "look <b>here</b>")
+    found = detail_of(table, 0, SampleFilter(), SampleOrder())
     assert (found.row.flagged, found.note) == (True, "look <b>here</b>")
 
 

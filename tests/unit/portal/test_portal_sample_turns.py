@@ -16,9 +16,9 @@ from hpcbench.portal import figures
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.results_cache import Results
 from hpcbench.portal.sample_detail import detail_of
-from hpcbench.portal.sample_table import Sheet, sheet_of
+from hpcbench.portal.sample_table import SampleTable, sample_table_of
 from hpcbench.portal.sample_turns import made_of, turns_of
-from hpcbench.portal.samples import Chosen, Sorted
+from hpcbench.portal.samples import SampleFilter, SampleOrder
 from hpcbench.portal.static_export import Wanted, write
 from tests.unit.agents.trajectories import PNG, Story, lost, write_trajectories
 from tests.unit.portal.asking import portal_over
@@ -48,15 +48,15 @@ def here(tmp_path: Path) -> Experiment:
     return here
 
 
-def sheet(here: Experiment) -> Sheet:
-    return sheet_of(portal_over(here.path.parents[1]), ID, "rt")
+def table(here: Experiment) -> SampleTable:
+    return sample_table_of(portal_over(here.path.parents[1]), ID, "rt")
 
 
 @pytest.mark.parametrize("scored", [False, True])
 def test_turns_calls_images_and_plan_of_a_sample(here: Experiment, scored: bool) -> None:
     if scored:
         evaluate(here)
-    found = turns_of(sheet(here), 0)
+    found = turns_of(table(here), 0)
     assert (found.exit, found.why, found.left_out) == ("answered", "", 0)
     assert [(one.text, one.status) for one in found.plan] == [("look", "done"), ("add", "pending")]
     assert [one.number for one in found.turns] == [1, 2, 3, 4]
@@ -74,19 +74,19 @@ def test_turns_calls_images_and_plan_of_a_sample(here: Experiment, scored: bool)
 
 
 def test_a_limit_work_that_goes_on_and_a_sample_not_started(here: Experiment) -> None:
-    cut, going, none = (turns_of(sheet(here), place) for place in (1, 2, 3))
+    cut, going, none = (turns_of(table(here), place) for place in (1, 2, 3))
     assert (cut.exit, cut.why) == ("limit_calls", "1 calls")
     assert (going.exit, len(going.turns), going.wasted) == (None, 1, None)
     assert (none.exit, none.turns) == (None, ())
 
 
 def test_the_detail_says_that_there_are_turns(here: Experiment) -> None:
-    assert detail_of(sheet(here), 0, Chosen(), Sorted()).agent
+    assert detail_of(table(here), 0, SampleFilter(), SampleOrder()).agent
 
 
 def test_images_are_served_whole_and_small(here: Experiment) -> None:
     portal = portal_over(here.path.parents[1])
-    own = sheet_of(portal, ID, "rt")
+    own = sample_table_of(portal, ID, "rt")
     assert made_of(portal, own, 0, 0, "full").data == PNG
     with Image.open(io.BytesIO(made_of(portal, own, 0, 1, "thumb").data)) as small:
         assert small.size == (60, 40)
@@ -98,8 +98,8 @@ def test_images_are_served_whole_and_small(here: Experiment) -> None:
 def test_a_run_task_without_an_agent_has_no_turns(tmp_path: Path) -> None:
     here = experiment(tmp_path, [record(0)])
     with pytest.raises(PortalFault, match="no agent"):
-        turns_of(sheet(here), 0)
-    assert not detail_of(sheet(here), 0, Chosen(), Sorted()).agent
+        turns_of(table(here), 0)
+    assert not detail_of(table(here), 0, SampleFilter(), SampleOrder()).agent
 
 
 def test_turns_that_are_lost_are_counted(here: Experiment) -> None:
@@ -107,7 +107,7 @@ def test_turns_that_are_lost_are_counted(here: Experiment) -> None:
     lines = path.read_text().splitlines(keepends=True)
     lines[2] = json.dumps({"sample": "s0", "turn": 3, "reply": {}}) + "\n"
     path.write_text("".join(lines))
-    found = turns_of(sheet(here), 0)
+    found = turns_of(table(here), 0)
     assert (len(found.turns), found.left_out) == (2, 2)
 
 

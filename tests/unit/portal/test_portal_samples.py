@@ -16,8 +16,15 @@ from hypothesis import strategies as st
 from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.samples import SamplePage
-from hpcbench.portal.sample_table import Sheet, sheet_of
-from hpcbench.portal.samples import Chosen, Ordered, Sorted, facets_of, named, page_of
+from hpcbench.portal.sample_table import SampleTable, sample_table_of
+from hpcbench.portal.samples import (
+    OrderedSamples,
+    SampleFilter,
+    SampleOrder,
+    facets_of,
+    named,
+    page_of,
+)
 from tests.campaign import examples
 from tests.unit.portal.asking import NoIndex, evaluated, portal_over, running, scored
 from tests.unit.portal.unguarded import unguarded
@@ -48,7 +55,7 @@ ROWS = st.lists(
     max_size=30,
 )
 CHOICES = st.builds(
-    Chosen,
+    SampleFilter,
     text=st.sampled_from(["", "", "a", "TÖT", ".", "(", "s1", "<"]),
     outcome=st.sampled_from(["", "", "ok", "failed", "nothing"]),
     reason=st.sampled_from(["", "", "no JSON"]),
@@ -61,14 +68,14 @@ CHOICES = st.builds(
     flagged=st.booleans(),
 )
 ORDERS = st.builds(
-    Sorted,
+    SampleOrder,
     by=st.sampled_from(["place", "sample", "outcome", "reason", "anls", "cer", "document", "lang"]),
     order=st.sampled_from(["asc", "desc"]),
 )
 FLAGGED = ("s0", "s3", "s7")
 
 
-def by_hand(rows: list[dict[str, Any]], chosen: Chosen, ordered: Sorted) -> list[int]:
+def by_hand(rows: list[dict[str, Any]], chosen: SampleFilter, ordered: SampleOrder) -> list[int]:
     """Places as a plain reading of all rows gives them."""
     found = [place for place, row in enumerate(rows) if holds(place, row, chosen)]
     column = {"lang": "meta.lang"}.get(ordered.by, ordered.by)
@@ -83,7 +90,7 @@ def by_hand(rows: list[dict[str, Any]], chosen: Chosen, ordered: Sorted) -> list
     return having + [place for place in found if cells[place] is None]
 
 
-def holds(place: int, row: dict[str, Any], chosen: Chosen) -> bool:
+def holds(place: int, row: dict[str, Any], chosen: SampleFilter) -> bool:
     """Whether a row is chosen."""
     texts = [f"s{place}", row["answer"] or "", *row["references"]]
     if chosen.text and not any(chosen.text.lower() in text.lower() for text in texts):
@@ -114,10 +121,12 @@ def is_wrong(row: dict[str, Any]) -> bool:
     return bool(below or failed or row["invalid"])
 
 
-def pages(sheet: Sheet, chosen: Chosen, ordered: Sorted, limit: int) -> Iterator[SamplePage]:
+def pages(
+    table: SampleTable, chosen: SampleFilter, ordered: SampleOrder, limit: int
+) -> Iterator[SamplePage]:
     after: str | None = None
     while True:
-        page = page_of(sheet, chosen, ordered, after, limit)
+        page = page_of(table, chosen, ordered, after, limit)
         yield page
         after = page.next
         if after is None:
@@ -128,16 +137,16 @@ def pages(sheet: Sheet, chosen: Chosen, ordered: Sorted, limit: int) -> Iterator
 @settings(max_examples=examples(150))
 @given(rows=ROWS, chosen=CHOICES, ordered=ORDERS, limit=st.integers(1, 9))
 def test_pages_hold_what_a_plain_reading_of_all_rows_gives(
-    rows: list[dict[str, Any]], chosen: Chosen, ordered: Sorted, limit: int
+    rows: list[dict[str, Any]], chosen: SampleFilter, ordered: SampleOrder, limit: int
 ) -> None:
     with TemporaryDirectory() as name:
         portal = portal_over(Path(name))
         scored(Path(name), rows)
-        sheet = sheet_of(portal, ID, "rt")
+        table = sample_table_of(portal, ID, "rt")
         for sample in FLAGGED:
-            sheet.room.flags.mark(ID, "rt", sample)
+            table.cache.flags.mark(ID, "rt", sample)
         wanted = by_hand(rows, chosen, ordered)
-        found = list(pages(sheet, chosen, ordered, limit))
+        found = list(pages(table, chosen, ordered, limit))
         assert [row.place for page in found for row in page.items] == wanted
         assert {page.total for page in found} == {len(wanted)}
         assert all(len(page.items) == limit for page in found[:-1])
@@ -147,12 +156,12 @@ def test_pages_hold_what_a_plain_reading_of_all_rows_gives(
                 assert row.outcome == cells["outcome"]
                 assert dict(row.scores) == {"anls": cells["anls"], "cer": cells["cer"]}
                 assert row.flagged == (row.sample in FLAGGED)
-        order = Ordered(sheet, chosen, ordered)
+        order = OrderedSamples(table, chosen, ordered)
         for number, place in enumerate(wanted):
             before = wanted[number - 1] if number else None
             after = wanted[number + 1] if number + 1 < len(wanted) else None
             assert order.around(place) == (number, before, after)
-        skipped = page_of(sheet, chosen, ordered, None, 5, skip=2)
+        skipped = page_of(table, chosen, ordered, None, 5, skip=2)
         assert [row.place for row in skipped.items] == wanted[2:7]
 
 
@@ -160,14 +169,14 @@ def test_pages_hold_what_a_plain_reading_of_all_rows_gives(
 @settings(max_examples=examples(80))
 @given(rows=ROWS, chosen=CHOICES)
 def test_facets_count_what_is_chosen_and_a_bin_of_scores_chooses_its_samples(
-    rows: list[dict[str, Any]], chosen: Chosen
+    rows: list[dict[str, Any]], chosen: SampleFilter
 ) -> None:
     with TemporaryDirectory() as name:
         portal = portal_over(Path(name))
         scored(Path(name), rows)
-        sheet = sheet_of(portal, ID, "rt")
-        places = by_hand(rows, chosen, Sorted()) if not chosen.flagged else []
-        found = {facet.field: dict(facet.counts) for facet in facets_of(sheet, chosen)}
+        table = sample_table_of(portal, ID, "rt")
+        places = by_hand(rows, chosen, SampleOrder()) if not chosen.flagged else []
+        found = {facet.field: dict(facet.counts) for facet in facets_of(table, chosen)}
         assert found.get("outcome", {}) == counted([rows[place]["outcome"] for place in places])
         assert found.get("reason", {}) == counted([rows[place]["reason"] for place in places])
         wrong = [rows[place]["mistake"] for place in places if is_wrong(rows[place])]
@@ -186,19 +195,19 @@ def counted(values: list[Any]) -> dict[str, int]:
     return {value: known.count(value) for value in known}
 
 
-def sheet(folder: Path, rows: list[dict[str, Any]], **more: Any) -> Sheet:
+def table(folder: Path, rows: list[dict[str, Any]], **more: Any) -> SampleTable:
     scored(folder, rows, **more)
-    return sheet_of(portal_over(folder), ID, "rt")
+    return sample_table_of(portal_over(folder), ID, "rt")
 
 
 def test_a_page_goes_on_where_it_was_while_rows_come_and_go(tmp_path: Path) -> None:
     rows = [{"anls": value} for value in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
-    one = sheet(tmp_path, rows)
-    first = page_of(one, Chosen(), Sorted("anls"), None, 3)
+    one = table(tmp_path, rows)
+    first = page_of(one, SampleFilter(), SampleOrder("anls"), None, 3)
     assert [row.place for row in first.items] == [0, 1, 2]
     # The row at which it goes on has another value now; nothing is shown twice, nothing is left out.
-    other = sheet(tmp_path, [{"anls": value} for value in (0.1, 0.2, 0.9, 0.4, 0.5, 0.6)])
-    rest = page_of(other, Chosen(), Sorted("anls"), first.next, 9)
+    other = table(tmp_path, [{"anls": value} for value in (0.1, 0.2, 0.9, 0.4, 0.5, 0.6)])
+    rest = page_of(other, SampleFilter(), SampleOrder("anls"), first.next, 9)
     assert [row.place for row in rest.items] == [3, 4, 5, 2]
     assert first.version != rest.version
 
@@ -208,43 +217,43 @@ def test_a_page_goes_on_where_it_was_while_rows_come_and_go(tmp_path: Path) -> N
 )
 def test_a_cursor_that_no_page_gave_is_refused(tmp_path: Path, after: str) -> None:
     with pytest.raises(PortalFault) as fault:
-        page_of(sheet(tmp_path, [{"anls": 0.5}]), Chosen(), Sorted("anls"), after, 5)
+        page_of(table(tmp_path, [{"anls": 0.5}]), SampleFilter(), SampleOrder("anls"), after, 5)
     assert fault.value.code == "bad_request"
 
 
 @pytest.mark.parametrize(
     "chosen",
     [
-        Chosen(metric="nothing", low=0.0),
-        Chosen(where=(("nothing", "x"),)),
-        Chosen(where=(("../../etc/passwd", "x"),)),
+        SampleFilter(metric="nothing", low=0.0),
+        SampleFilter(where=(("nothing", "x"),)),
+        SampleFilter(where=(("../../etc/passwd", "x"),)),
     ],
 )
 def test_what_there_is_no_column_of_is_reported_with_what_there_is(
-    tmp_path: Path, chosen: Chosen
+    tmp_path: Path, chosen: SampleFilter
 ) -> None:
     with pytest.raises(PortalFault) as fault:
-        page_of(sheet(tmp_path, [{"anls": 0.5, "meta.lang": "en"}]), chosen, Sorted(), None, 5)
+        page_of(table(tmp_path, [{"anls": 0.5, "meta.lang": "en"}]), chosen, SampleOrder(), None, 5)
     assert fault.value.status == 400
     assert "known " in fault.value.remedy
     with pytest.raises(PortalFault, match="no column 'answer'"):
-        page_of(sheet(tmp_path, [{}]), Chosen(), Sorted("answer"), None, 5)
+        page_of(table(tmp_path, [{}]), SampleFilter(), SampleOrder("answer"), None, 5)
 
 
 def test_the_best_value_is_what_the_metric_says(tmp_path: Path) -> None:
     # Of an error rate less is better, and 0 is the best there is.
-    one = sheet(tmp_path, [{"cer": 0.0}, {"cer": 0.5}, {"cer": 3.0}], metrics=("cer",))
-    found = page_of(one, Chosen(wrong=True), Sorted(), None, 9)
+    one = table(tmp_path, [{"cer": 0.0}, {"cer": 0.5}, {"cer": 3.0}], metrics=("cer",))
+    found = page_of(one, SampleFilter(wrong=True), SampleOrder(), None, 9)
     assert [row.place for row in found.items] == [1, 2]
 
 
 def test_latency_and_tokens_are_columns_too(tmp_path: Path) -> None:
     times = [{"e2e_ms": 10.0 * (6 - number), "completion_tokens": 1} for number in range(6)]
-    one = sheet(tmp_path, times)
-    slow = page_of(one, Chosen(latency_over=0.035), Sorted("latency", "desc"), None, 9)
+    one = table(tmp_path, times)
+    slow = page_of(one, SampleFilter(latency_over=0.035), SampleOrder("latency", "desc"), None, 9)
     assert [(row.place, row.latency) for row in slow.items] == [(0, 0.06), (1, 0.05), (2, 0.04)]
     assert {row.output_tokens for row in slow.items} == {1}
-    assert page_of(one, Chosen(latency_over=0.06), Sorted(), None, 9).total == 0
+    assert page_of(one, SampleFilter(latency_over=0.06), SampleOrder(), None, 9).total == 0
 
 
 # --- by their ids -----------------------------------------------------------------------------------------
@@ -253,7 +262,7 @@ def test_latency_and_tokens_are_columns_too(tmp_path: Path) -> None:
 def test_samples_are_found_by_their_ids_the_nearest_first(tmp_path: Path) -> None:
     ids = ["x5", "test/5", "55", "a(5)", "5", "5b", "é5.png", "none"]
     rows = [{"sample": name, "answer": "5 5 5", "anls": 1.0} for name in ids]
-    one = sheet(tmp_path, rows)
+    one = table(tmp_path, rows)
     assert [row.sample for row in named(one, "5", 4)] == ["5", "55", "5b", "x5"]
     assert [row.place for row in named(one, "5", 4)] == [4, 2, 5, 0]
     for text, wanted in (
@@ -264,10 +273,10 @@ def test_samples_are_found_by_their_ids_the_nearest_first(tmp_path: Path) -> Non
 
 def test_samples_that_were_not_asked_are_found_too(tmp_path: Path) -> None:
     here = running(tmp_path, ["0", "1", "2", "3", "4", "5"], asked=4)
-    (row,) = named(sheet_of(portal_over(tmp_path), here.id, "rt"), "S5", 5)
+    (row,) = named(sample_table_of(portal_over(tmp_path), here.id, "rt"), "S5", 5)
     assert (row.place, row.sample, row.outcome) == (5, "s5", "missing")
     (tmp_path / "data" / "a.jsonl").unlink()
-    blind = sheet_of(portal_over(tmp_path), here.id, "rt")
+    blind = sample_table_of(portal_over(tmp_path), here.id, "rt")
     assert [row.place for row in named(blind, "s", 9)] == [0, 1, 2, 3]
 
 
@@ -278,8 +287,8 @@ def test_a_run_task_that_runs_shows_answers_without_scores_and_samples_not_asked
     tmp_path: Path,
 ) -> None:
     here = running(tmp_path, ["0", "no", None, "3", "four", "5", "6"], asked=5)
-    one = sheet_of(portal_over(tmp_path), here.id, "rt")
-    page = page_of(one, Chosen(), Sorted(), None, 50)
+    one = sample_table_of(portal_over(tmp_path), here.id, "rt")
+    page = page_of(one, SampleFilter(), SampleOrder(), None, 50)
     assert page.live
     assert [row.sample for row in page.items] == [f"s{number}" for number in range(7)]
     outcomes = [row.outcome for row in page.items]
@@ -287,25 +296,29 @@ def test_a_run_task_that_runs_shows_answers_without_scores_and_samples_not_asked
     assert [row.answer for row in page.items[:3]] == ["0", "no", None]
     assert {str(dict(row.scores)) for row in page.items} == {"{}"}
     for chosen, places in (
-        (Chosen(outcome="missing"), [5, 6]),
-        (Chosen(outcome="ok"), [0, 1, 3, 4]),
-        (Chosen(wrong=True), [2]),
-        (Chosen(text="FOUR"), [4]),
-        (Chosen(text="s6"), [6]),
-        (Chosen(text="6"), [6]),
+        (SampleFilter(outcome="missing"), [5, 6]),
+        (SampleFilter(outcome="ok"), [0, 1, 3, 4]),
+        (SampleFilter(wrong=True), [2]),
+        (SampleFilter(text="FOUR"), [4]),
+        (SampleFilter(text="s6"), [6]),
+        (SampleFilter(text="6"), [6]),
     ):
-        found = page_of(one, chosen, Sorted(), None, 50)
+        found = page_of(one, chosen, SampleOrder(), None, 50)
         assert [row.place for row in found.items] == places, chosen
-    facets = {one.field: dict(one.counts) for one in facets_of(one, Chosen())}
+    facets = {one.field: dict(one.counts) for one in facets_of(one, SampleFilter())}
     assert facets == {"outcome": {"ok": 4, "missing": 2, "failed": 1}}
 
 
 def test_answers_that_come_in_are_there_at_the_next_look(tmp_path: Path) -> None:
     here = running(tmp_path, ["0", "1", "2", "3", "4", "5"], asked=4)
     portal = portal_over(tmp_path)
-    before = page_of(sheet_of(portal, here.id, "rt"), Chosen(outcome="ok"), Sorted(), None, 9)
+    before = page_of(
+        sample_table_of(portal, here.id, "rt"), SampleFilter(outcome="ok"), SampleOrder(), None, 9
+    )
     write_attempt(here, 1, 1, [response("s4", "4")], "drained")
-    after = page_of(sheet_of(portal, here.id, "rt"), Chosen(outcome="ok"), Sorted(), None, 9)
+    after = page_of(
+        sample_table_of(portal, here.id, "rt"), SampleFilter(outcome="ok"), SampleOrder(), None, 9
+    )
     assert (before.total, after.total) == (4, 5)
     assert before.version != after.version
 
@@ -316,12 +329,12 @@ def test_scores_that_answers_have_overtaken_give_way_to_the_answers(tmp_path: Pa
 
     evaluate(here)
     portal = portal_over(tmp_path)
-    assert not sheet_of(portal, here.id, "rt").live
+    assert not sample_table_of(portal, here.id, "rt").live
     assert isinstance(portal.index, NoIndex)
     portal.index.row = SimpleNamespace(state="running", answered=5)
-    assert sheet_of(portal, here.id, "rt").live
+    assert sample_table_of(portal, here.id, "rt").live
     portal.index.row = SimpleNamespace(state="done", answered=5)
-    assert not sheet_of(portal, here.id, "rt").live
+    assert not sample_table_of(portal, here.id, "rt").live
 
 
 def test_times_are_the_same_before_the_scores_are_made_and_after(tmp_path: Path) -> None:
@@ -329,7 +342,9 @@ def test_times_are_the_same_before_the_scores_are_made_and_after(tmp_path: Path)
     portal = portal_over(tmp_path)
 
     def rows() -> list[tuple[float | None, int | None]]:
-        page = page_of(sheet_of(portal, here.id, "rt"), Chosen(), Sorted(), None, 9)
+        page = page_of(
+            sample_table_of(portal, here.id, "rt"), SampleFilter(), SampleOrder(), None, 9
+        )
         return [(row.latency, row.output_tokens) for row in page.items]
 
     before = rows()
@@ -344,10 +359,10 @@ def test_times_are_the_same_before_the_scores_are_made_and_after(tmp_path: Path)
 def test_without_its_dataset_a_run_task_that_runs_shows_what_was_answered(tmp_path: Path) -> None:
     here = running(tmp_path, ["0", "1", "2", "3", "4", "5"], asked=5)
     (tmp_path / "data" / "a.jsonl").unlink()
-    one = sheet_of(portal_over(tmp_path), here.id, "rt")
-    page = page_of(one, Chosen(), Sorted(), None, 9)
+    one = sample_table_of(portal_over(tmp_path), here.id, "rt")
+    page = page_of(one, SampleFilter(), SampleOrder(), None, 9)
     assert [row.sample for row in page.items] == ["s0", "s1", "s2", "s3", "s4", "#5"]
-    assert page_of(one, Chosen(outcome="ok"), Sorted(), None, 9).total == 5
+    assert page_of(one, SampleFilter(outcome="ok"), SampleOrder(), None, 9).total == 5
 
 
 def test_damaged_lines_and_two_attempts_are_read_as_everywhere(tmp_path: Path) -> None:
@@ -356,10 +371,10 @@ def test_damaged_lines_and_two_attempts_are_read_as_everywhere(tmp_path: Path) -
     data = path.read_bytes()
     path.write_bytes(data.replace(b'"text":"1"', b'"text":1') + b'{"sample_id":"s2","out')
     write_attempt(here, 0, 2, [response("s0", "later"), response("s1", "again")])
-    one = sheet_of(portal_over(tmp_path), here.id, "rt")
-    page = page_of(one, Chosen(), Sorted(), None, 9)
+    one = sample_table_of(portal_over(tmp_path), here.id, "rt")
+    page = page_of(one, SampleFilter(), SampleOrder(), None, 9)
     assert [row.answer for row in page.items] == ["0", "again", None, None]
-    assert page_of(one, Chosen(outcome="ok"), Sorted(), None, 9).total == 2
+    assert page_of(one, SampleFilter(outcome="ok"), SampleOrder(), None, 9).total == 2
 
 
 # --- over HTTP ---------------------------------------------------------------------------------------------
@@ -452,14 +467,15 @@ def test_hostile_texts_come_as_they_are(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_none_are_never_sent(tmp_path: Path) -> None:
-    one = sheet(tmp_path, [{"anls": math.inf}, {"anls": 0.5}, {"anls": math.nan}])
+    one = table(tmp_path, [{"anls": math.inf}, {"anls": 0.5}, {"anls": math.nan}])
     found = [
-        dict(row.scores)["anls"] for row in page_of(one, Chosen(), Sorted("anls"), None, 9).items
+        dict(row.scores)["anls"]
+        for row in page_of(one, SampleFilter(), SampleOrder("anls"), None, 9).items
     ]
     assert 0.5 in found
     assert (
         SamplePage.model_validate_json(
-            page_of(one, Chosen(), Sorted(), None, 9).model_dump_json()
+            page_of(one, SampleFilter(), SampleOrder(), None, 9).model_dump_json()
         ).total
         == 3
     )

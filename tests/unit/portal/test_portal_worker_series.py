@@ -19,7 +19,7 @@ from hpcbench.files import tail
 from hpcbench.files.atomic import Appender
 from hpcbench.portal import worker_series as room
 from hpcbench.portal.models.run_tasks import Phase
-from hpcbench.portal.resources import card_gb, packed_resources, resources
+from hpcbench.portal.resource_series import card_gb, packed_resources, resources
 from hpcbench.portal.timeline import timeline, troubles
 from hpcbench.portal.worker_series import Workers, groups_of
 from tests.unit.portal.asking import portal_over

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.remote.pipe_transfer import Parcel, Sent, fetch, receive, send, serve
+from hpcbench.remote.pipe_transfer import Parcel, ParcelFile, fetch, receive, send, serve
 from hpcbench.remote.server import Pipes
 from tests.campaign import examples
 
@@ -66,7 +66,7 @@ def talk(
 def parcel(files: dict[str, bytes], executable: tuple[str, ...] = ()) -> tuple[Parcel, Any]:
     contents = {hashlib.sha256(data).hexdigest(): data for data in files.values()}
     sent = [
-        Sent(path, len(data), hashlib.sha256(data).hexdigest(), path in executable)
+        ParcelFile(path, len(data), hashlib.sha256(data).hexdigest(), path in executable)
         for path, data in sorted(files.items())
     ]
     return Parcel(tuple(sent)), contents

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.errors import HpcbenchError, UserError
-from hpcbench.ssh.command import MARK, command_line
 from hpcbench.ssh.login import Host, Login, Refused, Unreachable, fast_ciphers_first
+from hpcbench.ssh.remote_command import MARK, command_line
 from tests.campaign import examples
 from tests.remote.ssh_home import give_ssh_a_home
 

@@ -16,8 +16,8 @@ from hpcbench.status.eta import (
     Busy,
     Crew,
     Interval,
-    Left,
     Pace,
+    RemainingShards,
     believe,
     duration_text,
     durations_text,
@@ -34,14 +34,14 @@ def alone(
     seen: tuple[float, ...] = (), *, planned: float = 1.0, shards: int = 40, workers: int = 4
 ) -> Interval:
     """One run task, workers that have just started."""
-    crew = Crew((Left("a", "m", shards, shards * SAMPLES),), (Busy("m"),) * workers)
+    crew = Crew((RemainingShards("a", "m", shards, shards * SAMPLES),), (Busy("m"),) * workers)
     found = estimate([crew], {"a": Pace(planned, seen)}, {"m": 60.0})
     assert found is not None
     return found
 
 
 def test_nothing_is_said_where_nothing_is_known() -> None:
-    crew = Crew((Left("a", "m", 4, 40),), ())
+    crew = Crew((RemainingShards("a", "m", 4, 40),), ())
     assert estimate([crew], {"a": Pace(0.0)}, {}) is None
     assert believe({"a": Pace(0.0)}) is None
 
@@ -89,22 +89,22 @@ def test_an_interval_narrows_as_shards_are_done() -> None:
 
 def test_run_tasks_that_have_started_inform_about_those_that_have_not() -> None:
     paces = {name: Pace(1.0, (3.0, 3.1, 2.9)) for name in "abcd"} | {"z": Pace(1.0)}
-    crew = Crew((Left("z", "m", 40, 40 * SAMPLES),), (Busy("m"),) * 4)
+    crew = Crew((RemainingShards("z", "m", 40, 40 * SAMPLES),), (Busy("m"),) * 4)
     found = estimate([crew], paces, {})
     assert found is not None
     assert found.likely > 2 * alone().likely
 
 
 def test_a_load_before_the_last_shard_is_counted() -> None:
-    crew = Crew((Left("a", "cold", 1, 1),), (Busy("warm"),))
+    crew = Crew((RemainingShards("a", "cold", 1, 1),), (Busy("warm"),))
     paces = {"a": Pace(0.01, (0.01,) * 9)}
     with_load = estimate([crew], paces, {"cold": 600.0})
     assert with_load is not None and with_load.low > 600
 
 
 def test_the_slowest_group_decides() -> None:
-    small = Crew((Left("a", "m", 1, 1),), (Busy("m"),))
-    large = Crew((Left("b", "n", 100, 1000),), (Busy("n"),))
+    small = Crew((RemainingShards("a", "m", 1, 1),), (Busy("m"),))
+    large = Crew((RemainingShards("b", "n", 100, 1000),), (Busy("n"),))
     paces = {"a": Pace(1.0), "b": Pace(1.0)}
     both, one = estimate([small, large], paces, {}), estimate([large], paces, {})
     assert both is not None and one is not None
@@ -112,7 +112,7 @@ def test_the_slowest_group_decides() -> None:
 
 
 def test_a_thousand_run_tasks_and_hundreds_of_workers_can_be_estimated() -> None:
-    left = tuple(Left(f"t{n}", f"m{n % 20}", 10, 200) for n in range(1000))
+    left = tuple(RemainingShards(f"t{n}", f"m{n % 20}", 10, 200) for n in range(1000))
     crew = Crew(left, tuple(Busy(f"m{n % 20}", f"t{n}", 10) for n in range(256)))
     assert estimate([crew], {one.run_task: Pace(1.0) for one in left}, {}) is not None
 
@@ -159,7 +159,7 @@ def _estimated(
     now: float,
 ) -> Interval:
     left = tuple(
-        Left(name, "m", count, count * SAMPLES)
+        RemainingShards(name, "m", count, count * SAMPLES)
         for name in names
         if (count := sum(one == name for one, _ in rest))
     )

@@ -34,7 +34,7 @@ from hpcbench.site.gc import _busy
 from hpcbench.status import Observer, briefs, due
 from hpcbench.status import findings as finding
 from hpcbench.status.experiment_status import Failure, counted
-from hpcbench.status.shards import Life, Owned, judge
+from hpcbench.status.shards import Life, OwnerFacts, judge
 from tests.unit.scene import HOUR, Scene
 from tests.unit.small import resolved, run_task
 
@@ -772,7 +772,7 @@ def test_a_claimed_shard_is_never_unknown_and_lost_only_by_slurms_word(
     state = ShardState(
         Shard("a", 0, 0, 10), 1, 1, "claimed", {"job": "1_0", "restart": 0}, counted=answered
     )
-    word = judge(state, Owned(life, 1e6 - silent), 1e6, ended=ended).state
+    word = judge(state, OwnerFacts(life, 1e6 - silent), 1e6, ended=ended).state
     assert word in ("claimed", "running", "silent", "lost")
     assert (word == "lost") == (life == "gone" and (ended or silent > 120))
     if life == "requeued":

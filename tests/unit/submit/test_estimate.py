@@ -21,7 +21,7 @@ from hpcbench.submit import estimate as estimating
 from hpcbench.submit.estimate import (
     ANSWER_BYTES,
     Estimate,
-    Left,
+    RemainingSamples,
     disk_of,
     estimate,
     parse_test_only,
@@ -108,7 +108,7 @@ def test_hours_are_of_what_is_left_to_ask() -> None:
     measured, rates = hashed(*plan.run_tasks, samples=3600), known(plan)
     whole = estimate(plan, measured, rates)
     (some, none) = whole.groups
-    left = {"some": Left(360, 2), "none": Left(0, 0)}
+    left = {"some": RemainingSamples(360, 2), "none": RemainingSamples(0, 0)}
     found = estimate(plan, measured, rates, left=left)
     (group,) = found.groups
     assert (group.models, group.jobs) == (some.models, 2)

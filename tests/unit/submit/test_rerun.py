@@ -20,7 +20,7 @@ from hpcbench.reporting.provenance import reproduce
 from hpcbench.schema.package import Package
 from hpcbench.submit import rerun
 from hpcbench.submit.kept_files import keep, today
-from hpcbench.submit.packages import build, load
+from hpcbench.submit.plan_packages import build, load_with_packages
 from hpcbench.submit.prepare import prepare
 from tests.help_examples import example
 from tests.unit.command import Cli
@@ -69,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def prepared(folder: Path, *settings: str) -> Experiment:
     """The first experiment: in dev, with a registry and settings of its own."""
     plan = folder / "plan.yaml"
-    found, packages = load(
+    found, packages = load_with_packages(
         plan, [folder / "mine"], ["datasets/pages:version='2'", *settings], mode="dev"
     )
     return prepare(found, plan, packages=packages)

@@ -53,8 +53,8 @@ from hpcbench.portal.request_times import requests_of
 from hpcbench.portal.results_cache import results_of
 from hpcbench.portal.run_task_page import describe
 from hpcbench.portal.sample_detail import details_of
-from hpcbench.portal.sample_table import sheet_of
-from hpcbench.portal.samples import Chosen, Sorted
+from hpcbench.portal.sample_table import sample_table_of
+from hpcbench.portal.samples import SampleFilter, SampleOrder
 from hpcbench.portal.worker_series import Workers
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.schema.records import Response
@@ -280,8 +280,8 @@ def test_the_portal_marks_taken_answers_and_names_who_asked(tmp_path: Path) -> N
     portal = portal_over(tmp_path)
 
     def page() -> Any:
-        sheet = sheet_of(portal, second.id, "rt")
-        return details_of(sheet, [0, 1, 2], Chosen(), Sorted())
+        table = sample_table_of(portal, second.id, "rt")
+        return details_of(table, [0, 1, 2], SampleFilter(), SampleOrder())
 
     marks = [one.taken_from for one in page()]
     whence = AnswerSource(experiment=first.id, run_task="rt", sample="s0", here=True)
@@ -675,9 +675,9 @@ def test_gc_keeps_sources_of_experiments_that_stay_and_removes_what_is_left_of_t
     second, third = (prepared(tmp_path, plan, name) for name in ("bbbb", "cccc"))
     take_over_answers(second)
     take_over_answers(third)
-    old = [gc.Finding(one, "", gc.Room(1, 1), 0, (), 0.0) for one in (first, second)]
+    old = [gc.Finding(one, "", gc.DiskUsage(1, 1), 0, (), 0.0) for one in (first, second)]
     assert [one.experiment for one in gc.deletable(old, tmp_path, 1)] == [second]
-    everything = [*old, gc.Finding(third, "", gc.Room(1, 1), 0, (), 0.0)]
+    everything = [*old, gc.Finding(third, "", gc.DiskUsage(1, 1), 0, (), 0.0)]
     assert len(gc.deletable(everything, tmp_path, 1)) == 3
     (folder,) = (tmp_path / "answers").iterdir()
     answer_index.write_index(first)

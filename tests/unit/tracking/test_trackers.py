@@ -25,7 +25,7 @@ from hpcbench.notify.dispatch import tell
 from hpcbench.schema.outputs import Tracker
 from hpcbench.schema.records import Response, Times
 from hpcbench.tracking import experiment_content
-from hpcbench.tracking.feed import Sending, Sent, Sink
+from hpcbench.tracking.feed import Sending, SentCounts, Sink
 from hpcbench.tracking.phoenix import PhoenixTracker, span
 from hpcbench.tracking.sent import notes_file, notes_on
 from hpcbench.tracking.server_requests import Web, is_loopback
@@ -298,7 +298,7 @@ class Late(Kept):
     late = True
 
 
-def send(here: Any, sink: Kept, samples: int | None = None) -> Sent:
+def send(here: Any, sink: Kept, samples: int | None = None) -> SentCounts:
     with notes_on(notes_file(here, "kept", {})) as notes:
         return Sending(here, sink, notes, samples, lambda sent: None).once()
 
@@ -324,13 +324,13 @@ def test_wherever_it_fails_the_next_time_brings_the_rest(
     assert sorted(files) == sorted({*experiment_content.files_of(here), "scores/rt.parquet"})
     assert sent.state == "done"
     again = kind()
-    assert send(here, again) == Sent(state="done")
+    assert send(here, again) == SentCounts(state="done")
     assert [one[0] for one in again.got] == ["open", "close"]
 
 
 def test_while_it_runs_only_what_is_new_goes(tmp_path: Path) -> None:
     here, sink = started(tmp_path, 12), Kept()
-    assert send(here, sink) == Sent()
+    assert send(here, sink) == SentCounts()
     answer(here, 0)
     assert send(here, sink).exchanges == 4
     answer(here, 1)

@@ -22,8 +22,8 @@ from hpcbench.inference.load_driver import drive, warm_up
 from hpcbench.schema.experiment_plan import BudgetCaps
 from hpcbench.schema.model import Prices
 from hpcbench.schema.records import Request, Response, Times
-from hpcbench.worker import purse
-from hpcbench.worker.purse import Purse
+from hpcbench.worker import budget_share
+from hpcbench.worker.budget_share import BudgetShare
 from tests.mock_openai import Script, Server
 from tests.unit.inference.talking import request, run
 
@@ -115,7 +115,7 @@ def test_prices_are_of_a_million_tokens_and_of_one_image() -> None:
 
 
 class Worker:
-    """A worker's purse, and what it asks of a server that counts tokens."""
+    """A worker's share of the budget, and what it asks of a server that counts tokens."""
 
     def __init__(
         self,
@@ -125,10 +125,10 @@ class Worker:
         name: str,
         of: int = 1,
     ) -> None:
-        monkeypatch.setattr(purse, "caps_of", lambda experiment: caps)
+        monkeypatch.setattr(budget_share, "caps_of", lambda experiment: caps)
         self.news = News()
-        self.purse = Purse(Experiment(folder), name, of, cast(Any, self.news))
-        self.task = self.purse.of(cast(Any, Task()))
+        self.share = BudgetShare(Experiment(folder), name, of, cast(Any, self.news))
+        self.task = self.share.of(cast(Any, Task()))
         assert self.task is not None
 
     async def ask(self, server: str, names: str, count: int, at_once: int = 4) -> list[Response]:
@@ -161,13 +161,13 @@ def test_workers_share_a_budget_of_requests_to_the_last_one(
                 *(one.ask(str(tmp_path / "s"), f"{n}-", 60) for n, one in enumerate(all_of_them))
             )
             for one in all_of_them:
-                one.purse.close()
+                one.share.close()
             assert sum(map(len, found)) == 40 - workers, "warm-ups count, too"
             return len(server.seen)
 
     assert run(journey()) == 40
-    assert all(one.purse.empty for one in all_of_them)
-    assert all(one.purse.rests(cast(Any, Task())) for one in all_of_them)
+    assert all(one.share.empty for one in all_of_them)
+    assert all(one.share.rests(cast(Any, Task())) for one in all_of_them)
     assert Ledger(Experiment(tmp_path)).taken().requests == 40
     assert Ledger(Experiment(tmp_path)).over(caps)
 
@@ -181,7 +181,7 @@ def test_tokens_and_money_are_exceeded_by_requests_in_flight_at_the_most(
     async def journey() -> list[Response]:
         async with Server(str(tmp_path / "s"), Script()):
             found = await one.ask(str(tmp_path / "s"), "a", 500)
-            one.purse.close()
+            one.share.close()
             return found
 
     found = run(journey())
@@ -216,7 +216,7 @@ def test_answers_whose_tokens_no_server_counts_use_the_budget_up(
     most = request("a").generation["max_tokens"]
     count = run(ask())
     assert count == (300 // most if caps.max_tokens else 0.003 // (most * 10 / 1e6))
-    one.purse.close()
+    one.share.close()
 
 
 def test_a_failed_request_without_a_count_costs_no_tokens(
@@ -230,7 +230,7 @@ def test_a_failed_request_without_a_count_costs_no_tokens(
         task.spend(asked, answered(asked, usage=None, text=None, outcome="failed", tries=3))
 
     run(ask())
-    one.purse.close()
+    one.share.close()
     assert Ledger(Experiment(tmp_path)).taken() == Amount(3)
 
 
@@ -248,7 +248,7 @@ def test_a_request_that_is_lost_counts_as_much_as_it_might_have_taken(
         task.release(unsent)
 
     run(reserve())
-    one.purse.close()
+    one.share.close()
     assert Ledger(Experiment(tmp_path)).taken().tokens == lost.generation["max_tokens"]
 
 
@@ -270,7 +270,7 @@ def test_a_run_that_ends_while_a_slice_is_taken_gives_it_back(
         await asyncio.to_thread(started.wait)
         reserving.cancel()
         await asyncio.wait({reserving})
-        one.purse.close()
+        one.share.close()
 
     run(cancelled())
     assert Ledger(Experiment(tmp_path)).taken() == Amount()
@@ -292,8 +292,8 @@ def test_a_budget_of_money_does_not_bind_a_model_without_prices(tmp_path: Path) 
 def test_an_unlimited_experiment_has_no_purse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purse, "caps_of", lambda experiment: BudgetCaps())
-    one = Purse(Experiment(tmp_path), "w", 1, cast(Any, News()))
+    monkeypatch.setattr(budget_share, "caps_of", lambda experiment: BudgetCaps())
+    one = BudgetShare(Experiment(tmp_path), "w", 1, cast(Any, News()))
     assert one.of(cast(Any, Task())) is None
     one.close()
     assert not (tmp_path / "budget").exists()

@@ -31,7 +31,7 @@ from tritonclient.grpc import aio as triton_aio
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from hpcbench.open_inference import messages
+from hpcbench.open_inference import protobuf_classes
 from hpcbench.wrapper import grpc_server
 from hpcbench.wrapper.__main__ import main
 from hpcbench.wrapper.supervisor import State
@@ -368,7 +368,7 @@ def test_reflection_shows_the_service_to_those_with_the_key() -> None:
     async def journey() -> None:
         async with plane() as one:
             names, refused = await asyncio.to_thread(reflected, one.socket)
-            assert messages.SERVICE in names
+            assert protobuf_classes.SERVICE in names
             assert refused is grpc.StatusCode.UNAUTHENTICATED
 
     run(journey())
@@ -655,13 +655,13 @@ def test_the_proto_and_its_description_are_one(tmp_path: Path) -> None:
     made = tmp_path / "made"
     argv = [f"-I{PROTO.parent}", f"--descriptor_set_out={made}", PROTO.name]
     subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *argv], check=True)
-    same = made.read_bytes() == (PROTO.parent / messages.DESCRIPTION).read_bytes()
+    same = made.read_bytes() == (PROTO.parent / protobuf_classes.DESCRIPTION).read_bytes()
     assert same, "run python -m grpc_tools.protoc " + " ".join(argv[::2])
 
 
 def test_every_field_has_the_number_that_triton_gives_it() -> None:
     theirs = service_pb2.DESCRIPTOR.pool
-    file = messages.POOL.FindFileByName("inference.proto")
+    file = protobuf_classes.POOL.FindFileByName("inference.proto")
     compared = 0
     waiting = list(file.message_types_by_name.values())
     while waiting:

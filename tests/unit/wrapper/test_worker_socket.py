@@ -22,7 +22,7 @@ from hpcbench.inference.http_client import Broken, connected
 from hpcbench.inference.request_body import prepare
 from hpcbench.inference.stream import Stream
 from hpcbench.open_inference import chat, http2
-from hpcbench.open_inference.messages import STREAM, ModelStreamInferResponse
+from hpcbench.open_inference.protobuf_classes import STREAM, ModelStreamInferResponse
 from hpcbench.wrapper import grpc_wire
 from tests.mock_openai import Script, Server, image_hashes
 from tests.unit.inference.talking import request

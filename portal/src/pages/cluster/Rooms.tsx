@@ -1,4 +1,4 @@
-import type { Room } from "../../api/schema";
+import type { DiskUsage } from "../../api/schema";
 import { Empty, Panel } from "../../ui";
 import { bytes, count, counted, percent } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
@@ -7,7 +7,7 @@ import styles from "./cluster.module.css";
 const TIGHT = 0.9;
 
 /** How full file systems and quotas are. */
-export function Rooms({ rooms }: { readonly rooms: readonly Room[] }) {
+export function Rooms({ rooms }: { readonly rooms: readonly DiskUsage[] }) {
   return (
     <Panel title="Disk space">
       {rooms.length === 0 && <Empty title="No file system has answered yet" />}
@@ -20,7 +20,7 @@ export function Rooms({ rooms }: { readonly rooms: readonly Room[] }) {
   );
 }
 
-function One({ room }: { readonly room: Room }) {
+function One({ room }: { readonly room: DiskUsage }) {
   const share = room.size > 0 ? room.used / room.size : 0;
   const files = room.files ? (room.files_used ?? 0) / room.files : 0;
   const tight = share > TIGHT || files > TIGHT;

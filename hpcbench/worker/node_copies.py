@@ -15,7 +15,7 @@ from hpcbench.schema.dataset import Dataset
 from hpcbench.worker.event_log import WorkerEvents
 
 
-class Near:
+class NodeCopies:
     """Copies of sources on this node, and the open datasets; each once per worker."""
 
     def __init__(self, experiment: Experiment, events: WorkerEvents) -> None:

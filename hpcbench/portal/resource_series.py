@@ -10,7 +10,7 @@ from typing import Any
 from hpcbench.experiment.event_log import WARNINGS
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.workers import settled
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 from hpcbench.portal.models.run_tasks import Resources, Strip
 from hpcbench.portal.packed import packed
 from hpcbench.portal.worker_series import (
@@ -76,7 +76,7 @@ def resources(
     )
 
 
-_packed: Kept[bytes] = Kept(PACKED_BYTES, len)
+_packed: LruCache[bytes] = LruCache(PACKED_BYTES, len)
 """Answers about workers whose files cannot grow any more."""
 
 
@@ -117,7 +117,7 @@ def _strips(worker: Worker, group: Group | None, since: float | None) -> Iterato
         yield _strips_kept.of(key, stamp, partial(_strip, worker.run.stem, one, limit, since))
 
 
-_strips_kept: Kept[Strip] = Kept(8_000, lambda strip: len(strip.times))
+_strips_kept: LruCache[Strip] = LruCache(8_000, lambda strip: len(strip.times))
 """The last version of each strip: most strips do not change."""
 
 

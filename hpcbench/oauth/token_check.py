@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.oauth.keeper import Granted, TokenFailed, TokenRefused
+from hpcbench.oauth.keeper import GrantedToken, TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions
 
 Say = Callable[[str], None]
@@ -73,7 +73,7 @@ def get(
     allow_http: bool = False,
     renew: bool = False,
     refresh: str = "",
-) -> Granted:
+) -> GrantedToken:
     """A token: that of the user's file, or a new one.
 
     Args:
@@ -91,7 +91,7 @@ def get(
 
     source = source_of(options, allow_http=allow_http, say=say)
 
-    async def asking() -> Granted:
+    async def asking() -> GrantedToken:
         if renew:
             return await source.login(refresh or None)
         return await source.obtain(None, full=False)
@@ -99,7 +99,7 @@ def get(
     return asyncio.run(asking())
 
 
-def probe(options: AuthOptions, say: Say, *, allow_http: bool = False) -> Granted:
+def probe(options: AuthOptions, say: Say, *, allow_http: bool = False) -> GrantedToken:
     """A token that the server gives now, to see that it does; the user's file stays as it is.
 
     The grant `refresh_token` is the exception: a refresh token may work only once, so the file's token

@@ -20,7 +20,7 @@ from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.evaluation import pooling
 from hpcbench.evaluation.scoring import Policy
 from hpcbench.experiment.counts import Counts
-from hpcbench.experiment.view.scores import META, Place, fields_of, rows_of, scan
+from hpcbench.experiment.view.scores import META, ScoresFiles, fields_of, rows_of, scan
 from hpcbench.metrics.base import OF_BOUNDS, limits, outside
 from hpcbench.number_format import many
 from hpcbench.schema.plan import ResolvedRunTask
@@ -84,7 +84,7 @@ class Scored:
     """The run task."""
     metrics: Mapping[str, Any]
     """Metrics that have columns."""
-    place: Place
+    place: ScoresFiles
     """Place of the files."""
     seed: int = 0
     """Seed of the random swaps of a comparison."""

@@ -35,7 +35,7 @@ class Packages:
 NO_PACKAGES = Packages(None, {})
 
 
-def load(
+def load_with_packages(
     plan: Path,
     registries: Sequence[Path] = (),
     settings: Sequence[str] = (),

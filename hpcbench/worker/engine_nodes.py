@@ -29,7 +29,7 @@ KNOWN_SECONDS = 10.0
 """Longest wait for the reason of a broken engine."""
 
 
-class Party:
+class EngineNodes:
     """The nodes of one loaded engine, which end together.
 
     Args:

@@ -48,7 +48,7 @@ class GrantRefused(TokenRefused):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TokenAnswer:
     """An answer with a token."""
 
     access: str
@@ -59,16 +59,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class TokenRequest:
     """A request for a token."""
 
     headers: Mapping[str, str]
     body: str
 
 
-def ask(
+def request(
     options: AuthOptions, endpoint: str, kind: Kind, refresh: str | None = None, ahead: float = 0.0
-) -> Ask:
+) -> TokenRequest:
     """The request for a token.
 
     Args:
@@ -121,10 +121,10 @@ def ask(
     body: str = prepare_token_request(
         grant, body=urlencode(repeated), include_client_id="client_id" in fields, **fields
     )
-    return Ask(headers, body)
+    return TokenRequest(headers, body)
 
 
-def answer(status: int, headers: Mapping[str, str], body: bytes, kind: Kind) -> Answer:
+def read_answer(status: int, headers: Mapping[str, str], body: bytes, kind: Kind) -> TokenAnswer:
     """The token of an answer.
 
     Args:
@@ -178,7 +178,7 @@ def answer(status: int, headers: Mapping[str, str], body: bytes, kind: Kind) -> 
         raise TokenRefused(
             f"the token server gives tokens of type {words(sort)!r}, not 'bearer'", kind=kind
         )
-    return Answer(
+    return TokenAnswer(
         access,
         _lifetime(lifetime) or _lifetime_inside(access) or ASSUMED_LIFETIME,
         refresh if isinstance(refresh, str) and refresh else None,

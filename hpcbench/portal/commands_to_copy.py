@@ -13,7 +13,7 @@ from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.portal.logs import masked, opened, readable
-from hpcbench.portal.lru import Kept, stamp_of
+from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.portal.models.run_tasks import CommandLine
 from hpcbench.portal.safe_open import open_beneath
 from hpcbench.portal.worker_series import groups_of, rounds_of
@@ -29,7 +29,7 @@ SCRIPT_BYTES = 32 << 10
 _STARTS = b"-- hpcbench starts "
 
 
-_commands: Kept[tuple[CommandLine, ...]] = Kept(512)
+_commands: LruCache[tuple[CommandLine, ...]] = LruCache(512)
 
 
 def commands(

@@ -107,7 +107,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RoleChoices:
     """Choices given by options; None: to be proposed."""
 
     answers: Sequence[str] | None = None
@@ -293,7 +293,7 @@ def _text(value: Any) -> str:
 # --- proposing ------------------------------------------------------------------------------------------
 
 
-def propose(columns: Sequence[Column], rows: int, wish: Wish | None = None) -> Roles | None:
+def propose(columns: Sequence[Column], rows: int, wish: RoleChoices | None = None) -> Roles | None:
     """Propose the roles of the columns; None: no column names or holds a page.
 
     Args:
@@ -304,7 +304,7 @@ def propose(columns: Sequence[Column], rows: int, wish: Wish | None = None) -> R
     Raises:
         UserError: a named column does not exist or is empty; the task has one answer and several are named.
     """
-    wish, usable = wish or Wish(), {one.name: one for one in columns if _usable(one)}
+    wish, usable = wish or RoleChoices(), {one.name: one for one in columns if _usable(one)}
     images = _images(usable)
     if images is None:
         return None
@@ -418,7 +418,7 @@ def _id(columns: Mapping[str, Column], rows: int) -> str:
 
 
 def _take_question(
-    roles: Roles, usable: Mapping[str, Column], free: dict[str, Column], wish: Wish
+    roles: Roles, usable: Mapping[str, Column], free: dict[str, Column], wish: RoleChoices
 ) -> None:
     if wish.question is not None:
         column = column_named(wish.question, usable)
@@ -515,7 +515,7 @@ def _has_classes(column: Column, rows: int) -> bool:
     return short and few and again
 
 
-def _take_rest(roles: Roles, rest: Mapping[str, Column], rows: int, wish: Wish) -> None:
+def _take_rest(roles: Roles, rest: Mapping[str, Column], rows: int, wish: RoleChoices) -> None:
     groups = None
     if wish.groups is not None:
         groups = [_said(name, rest, "groups") for name in wish.groups]

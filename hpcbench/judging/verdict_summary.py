@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbench import number_format as form
 from hpcbench import statistics
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.scores import Place, rows_of
+from hpcbench.experiment.view.scores import ScoresFiles, rows_of
 from hpcbench.judging.labels import Label, Matched, matched, read_labels
 from hpcbench.number_format import many
 from hpcbench.parsers.reasoning import strip_reasoning
@@ -37,8 +37,8 @@ class Vote:
     """One repeat of a judge, scored."""
 
     run_task: ResolvedRunTask
-    place: Place
-    """Place of its scores."""
+    place: ScoresFiles
+    """Files with its scores."""
     metric: str
     """Name of its metric of verdicts."""
     kind: Any
@@ -137,7 +137,7 @@ def answers_of(
     each: list[dict[str, str | None]] = []
     for name in judge.judged:
         keeps = experiment.resolved.run_task(name).ml_task.reasoning == "keep"
-        place = Place(experiment.scores_dir, name)
+        place = ScoresFiles(experiment.scores_dir, name)
         if not place.scores.exists():
             return {}
         rows = rows_of(place.scores, ["sample", "answer"]).iter_rows()

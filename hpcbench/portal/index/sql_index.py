@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Select, and_, bindparam, select
 from hpcbench.files.json_places import Places
 from hpcbench.portal.index import (
     Account,
+    DerivedFacts,
     Entry,
     ExperimentQuery,
-    Known,
     RunTaskQuery,
     palette,
     updates,
@@ -29,7 +29,7 @@ from hpcbench.portal.index.queries import (
     EXPERIMENT_LIST,
     RUN_TASK_LIST,
     Body,
-    Listed,
+    IndexList,
     QueryT,
     RowT,
     add_scores,
@@ -45,7 +45,7 @@ from hpcbench.portal.index.schema import (
 )
 from hpcbench.portal.index.store import Store
 from hpcbench.portal.index.text_keys import clean
-from hpcbench.portal.lru import Kept
+from hpcbench.portal.lru import LruCache
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import (
     ExperimentRow,
@@ -61,7 +61,7 @@ ResultT = TypeVar("ResultT")
 KEPT = 256
 """Most totals and facets in memory; they are valid until the index changes."""
 
-_KNOWN: TypeAdapter[Known] = TypeAdapter(Known)
+_KNOWN: TypeAdapter[DerivedFacts] = TypeAdapter(DerivedFacts)
 
 ENTRIES_AT_ONCE = 20
 """Entries in one transaction; other writers of the home wait for its end."""
@@ -100,7 +100,7 @@ class Index:
 
     def __init__(self, url: str | None, home: Path) -> None:
         self._store, self._home = Store(url, home), home_key(home)
-        self._kept: Kept[Any] = Kept(KEPT)
+        self._kept: LruCache[Any] = LruCache(KEPT)
 
     # --- reads of the routes ----------------------------------------------------------------------------
 
@@ -184,7 +184,9 @@ class Index:
         """How many run tasks have each state, model and dataset; a facet ignores its own filter."""
         return self._facets(RUN_TASK_LIST, query, "state", "model", "dataset")
 
-    def _facets(self, rows: Listed[QueryT, RowT], query: QueryT, *names: str) -> tuple[Facet, ...]:
+    def _facets(
+        self, rows: IndexList[QueryT, RowT], query: QueryT, *names: str
+    ) -> tuple[Facet, ...]:
         def ask(connection: Connection) -> tuple[Facet, ...]:
             return tuple(rows.facet(connection, self._home, query, name) for name in names)
 
@@ -201,7 +203,7 @@ class Index:
         body = self._one(_PLACES, experiment=experiment, name=file)
         return None if body is None else Places.of_json(body)
 
-    def known(self, experiment: str) -> Known | None:
+    def known(self, experiment: str) -> DerivedFacts | None:
         """Facts of an experiment from `keep`, while its entry has the same stamp."""
         body = self._one(_KNOWN_OF, experiment=experiment)
         try:
@@ -240,7 +242,7 @@ class Index:
             some = entries[begin : begin + ENTRIES_AT_ONCE]
             self._write(partial(updates.put, home=self._home, entries=some))
 
-    def keep(self, experiment: str, stamp: str, known: Known) -> None:
+    def keep(self, experiment: str, stamp: str, known: DerivedFacts) -> None:
         """Keep the facts of an experiment that does not change by itself."""
         body = _KNOWN.dump_json(known).decode()
         self._write(
@@ -263,7 +265,7 @@ class Index:
     def _page(
         self,
         connection: Connection,
-        rows: Listed[QueryT, RowT],
+        rows: IndexList[QueryT, RowT],
         query: QueryT,
         complete: Callable[[Sequence[Body]], None] = lambda rows: None,
     ) -> Page[RowT]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from hpcbench.reporting.figures.figure_data import Axis, Ends, Figure, Series
 from hpcbench.reporting.figures.flows import laid_out, names_of
-from hpcbench.reporting.figures.model import Axis, Ends, Figure, Series
 from hpcbench.reporting.figures.style import (
     COLOURS,
     NAMED,

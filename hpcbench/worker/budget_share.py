@@ -16,7 +16,7 @@ SHARE = 4
 """A slice is at most this part of what is left for each worker, so that a dead worker holds little."""
 
 
-class Purse:
+class BudgetShare:
     """The slices of a worker.
 
     Args:
@@ -45,9 +45,9 @@ class Purse:
         self.empty = False
         """Whether the budget does not suffice for another request."""
 
-    def of(self, run_task: ResolvedRunTask) -> TaskPurse | None:
-        """The purse for a run task's requests; None: the budget does not limit them."""
-        return TaskPurse(self, run_task) if binds(self.caps, run_task) else None
+    def of(self, run_task: ResolvedRunTask) -> TaskBudgetShare | None:
+        """The share for a run task's requests; None: the budget does not limit them."""
+        return TaskBudgetShare(self, run_task) if binds(self.caps, run_task) else None
 
     def rests(self, run_task: ResolvedRunTask) -> bool:
         """Whether nothing more of a run task can be paid."""
@@ -139,23 +139,23 @@ class Purse:
         return whole
 
 
-class TaskPurse:
-    """The purse for one run task's requests, as `drive` uses it."""
+class TaskBudgetShare:
+    """The share for one run task's requests, as `drive` uses it."""
 
-    def __init__(self, purse: Purse, run_task: ResolvedRunTask) -> None:
-        self._purse, self._run_task = purse, run_task
+    def __init__(self, share: BudgetShare, run_task: ResolvedRunTask) -> None:
+        self._share, self._run_task = share, run_task
 
     async def reserve(self, request: Request) -> bool:
         """Reserve what a request may take; False: the budget is used up."""
-        return await self._purse.reserve(self._run_task, request)
+        return await self._share.reserve(self._run_task, request)
 
     def release(self, request: Request) -> None:
         """A request is not sent after all."""
-        self._purse.release(request)
+        self._share.release(request)
 
     def spend(self, request: Request, response: Response | None) -> None:
         """Count what a request took; None: its answer is lost."""
-        self._purse.spend(self._run_task, request, response)
+        self._share.spend(self._run_task, request, response)
 
 
 def _rounded(amount: Amount) -> dict[str, Any]:
