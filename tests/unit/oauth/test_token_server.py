@@ -325,7 +325,8 @@ def test_without_a_place_for_the_file_a_refresh_token_is_not_sent(
 ) -> None:
     """Each process would send the configured one."""
     (tmp_path / "hpcbench").mkdir()
-    (tmp_path / "hpcbench" / "auth").mkdir(mode=0o755)
+    (tmp_path / "hpcbench" / "auth").mkdir()
+    (tmp_path / "hpcbench" / "auth").chmod(0o755)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     said: list[str] = []
     assert source_of(options("password"), say=said.append)._store is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,3 +39,11 @@ def index(database: str | None, tmp_path: Path) -> Iterator[Index]:
 def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written into the real cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(autouse=True)
+def _umask_of_the_user() -> Iterator[None]:
+    """A portal that a test starts in this process lets no other user read its files: later tests do."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
