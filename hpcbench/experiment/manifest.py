@@ -91,7 +91,10 @@ class Manifest:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Manifest:
         """The manifest of a result of `to_json`, of any version; unknown members are left out."""
-        return cls(**{name: one for name in _NAMES if (one := data.get(name)) is not None})
+        known = {name: one for name in _NAMES if (one := data.get(name)) is not None}
+        git = known.pop("git", {})
+        checkouts = Git(plan=_commit(git.get("plan")), hpcbench=_commit(git.get("hpcbench")))
+        return cls(**known, git=checkouts)
 
     def to_json(self, left_out: Collection[str] = ()) -> dict[str, Any]:
         """As plain data; `imported` only in imports.
@@ -106,3 +109,10 @@ class Manifest:
 
 
 _NAMES = tuple(one.name for one in fields(Manifest))
+
+
+def _commit(data: Mapping[str, Any] | None) -> Commit | None:
+    """A commit as any version wrote it; None: there is none."""
+    if not data or not data.get("commit"):
+        return None
+    return Commit(commit=data["commit"], dirty=bool(data.get("dirty")))

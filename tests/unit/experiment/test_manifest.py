@@ -45,6 +45,19 @@ def test_what_is_written_is_read_as_it_was() -> None:
     assert Manifest.of(whole) == Manifest(**whole)
 
 
+@pytest.mark.parametrize(
+    ("git", "expected"),
+    [
+        ({}, None),
+        ({"hpcbench": None}, None),
+        ({"hpcbench": {"commit": ""}}, None),
+        ({"hpcbench": {"commit": "abc"}}, {"commit": "abc", "dirty": False}),
+    ],
+)
+def test_checkouts_may_be_left_out(git: dict[str, Any], expected: object) -> None:
+    assert Manifest.of({"git": git}).git == {"plan": None, "hpcbench": expected}
+
+
 def test_only_an_import_says_where_answers_come_from() -> None:
     assert "imported" not in Manifest().to_json()
 

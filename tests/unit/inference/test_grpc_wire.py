@@ -53,9 +53,9 @@ class Methods:
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "zu groß: 100 %\n")
 
     async def slow(self, message: bytes, context: Any) -> None:
-        await context.write(b"started")
-        self.started.set()
         try:
+            await context.write(b"started")  # the client may leave before this returns
+            self.started.set()
             await self.go_on.wait()
         except asyncio.CancelledError:
             self.cancelled += 1
