@@ -108,8 +108,13 @@ class Serving:
         """Handle an engine's own end: the next load starts another, unless the model is given up.
 
         Returns:
-            Whether model or samples may be the cause; False: its rented machine was taken away.
+            Whether model or samples may be the cause; False: its machines were taken away, or its job ends.
         """
+        blamed = await self.wrapper.blamed() if self._stop.is_set() else None
+        if blamed is not None and blamed.kind == "no_step":
+            # Slurm ends the steps on other nodes with their job, while this worker drains.
+            self.wrapper.model = None
+            return False
         message, cause = await log_death(self.wrapper, model.name, gone, self._events)
         self.wrapper.model = None
         if cause == TAKEN:
