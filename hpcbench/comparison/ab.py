@@ -158,7 +158,7 @@ def job_rate(experiment: Experiment, run_task: str) -> float | None:
     """
     if len({run.host for run in worker_runs(experiment)}) != 1:
         return None
-    pieces = [speed.read(*piece) for piece in unread_pieces(experiment, run_task)]
+    pieces = [speed.read(piece) for piece in unread_pieces(experiment, run_task)]
     pieces = [speed.take(one, (one.answered > 0) & (one.tries > 0)) for one in pieces]
     pieces = [one for one in pieces if len(one.send)]
     if not pieces:
@@ -219,9 +219,7 @@ def _worker(state: ShardState) -> str:
     return f"{id_of_owner(owner)}@{owner.get('node') or owner.get('host')}" if owner else ""
 
 
-def _answered(only: tuple[Iterator[bytes], Iterator[dict[str, Any]]] | None) -> speed.Timed:
-    """Answers of a shard that was asked without interruption, in columns; else empty."""
-    if only is None:
-        return speed.columns(())
-    asked = speed.read(*only)
+def _answered(pages: Iterator[bytes]) -> speed.Timed:
+    """Answers to requests, in columns."""
+    asked = speed.read(pages)
     return speed.take(asked, (asked.answered > 0) & (asked.tries > 0))

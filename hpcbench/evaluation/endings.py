@@ -10,7 +10,7 @@ from hpcbench.experiment.claims import answers_of, shard_states
 from hpcbench.experiment.control import ControlState, control_state
 from hpcbench.experiment.ending import Ending, ending_of, quoted
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.answer import MISSING, Answer
+from hpcbench.experiment.view.answer import MISSING
 from hpcbench.experiment.view.metrics_json import Scores, metrics_of
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.schema.records import ANSWERED
@@ -52,7 +52,7 @@ def _is_silent(experiment: Experiment, run_task: str) -> bool:
     """Whether no answer has any text."""
     return not any(
         (one.text or "").strip()
-        for _, answers in answers_of(experiment, run_task, Answer.from_json)
+        for _, answers in answers_of(experiment, run_task)
         for one in answers.values()
     )
 
@@ -79,7 +79,7 @@ def _with_load(found: Ending, experiment: Experiment, run_task: str) -> Ending:
 def _counted(experiment: Experiment, run_task: str) -> Scores:
     """Counts of the requests' outcomes of a run task that is not evaluated, as in a table."""
     asked, outcomes, errors = 0, Counter[str](), Counter[tuple[str, str]]()
-    for shard, answers in answers_of(experiment, run_task, Answer.from_json):
+    for shard, answers in answers_of(experiment, run_task):
         size = shard.stop - shard.start
         asked += size
         outcomes[MISSING] += max(0, size - len(answers))

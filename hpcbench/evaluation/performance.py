@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import starmap
 from typing import Any
 
 from hpcbench import speed
@@ -15,7 +14,7 @@ from hpcbench.experiment.view.workers import run_task_of, worker_runs
 from hpcbench.files.atomic import write_json
 from hpcbench.oauth.token_metrics import added
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.speed.agents import Worked, trajectories
+from hpcbench.speed.agents import trajectories
 
 _READ = (
     *speed.EVENTS,
@@ -99,16 +98,14 @@ def measure_performance(
         "protocol": task.protocol,
         "sweep": run_task.sweep,
     }
-    pieces = starmap(speed.read, unread_pieces(experiment, run_task.name, reused=reused))
+    pieces = map(speed.read, unread_pieces(experiment, run_task.name, reused=reused))
     return {"load": load, **speed.measure(pieces, task.slo, events)}
 
 
 def _agents(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, Any] | None:
     """Figures of agents' work, one a sample; None: none has ended."""
     return trajectories(
-        own
-        for _, attempts in attempts_of(experiment, run_task.name, Worked.from_json)
-        for own in attempts
+        own for _, attempts in attempts_of(experiment, run_task.name) for own in attempts
     )
 
 

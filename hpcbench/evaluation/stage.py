@@ -213,12 +213,12 @@ class _Answered:
         iterator = open_dataset(dataset, experiment.cache_dir)
         chosen = experiment.chosen(name)
         check_places(iterator, dataset.name, 0, chosen)
-        read = Answer.measured_from_json if self.measured else Answer.from_json
-        for shard, answers in answers_of(experiment, name, read):
+        for shard, answers in answers_of(experiment, name):
             if self.only is not None and shard.index not in self.only:
                 continue
             met = set[str]()
             for sample in samples(iterator, chosen, shard.start, shard.stop, images=False):
                 met.add(sample.id)
-                yield sample, answers.get(sample.id)
+                found = answers.get(sample.id)
+                yield sample, None if found is None else Answer.of(found, measured=self.measured)
             check_answers(answers, met, dataset.name)  # no score rather than one without them

@@ -21,17 +21,18 @@ import json
 import math
 import os
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpcbench.experiment.access import ensure_folder, readable_like
-from hpcbench.experiment.claims import numbered_attempts_of
+from hpcbench.experiment.claims import numbered_attempts_of, readable
 from hpcbench.experiment.layout import Experiment, experiments_dir, responses_name
 from hpcbench.files.archive import FOLDED
 from hpcbench.files.atomic import replacing
+from hpcbench.schema.records import Response
 
 INDEX_VERSION = 1
 
@@ -250,30 +251,19 @@ def _stamp(experiment: Experiment, run_tasks: Sequence[str]) -> list[Any]:
     return found
 
 
-class _Keyed(NamedTuple):
-    """An answer, in short."""
-
-    sample_id: str
-    key: str | None
-    """None: nothing can take it over."""
-    origin: int
-
-    @classmethod
-    def of(cls, experiment: str, run_task: str, record: Mapping[str, Any]) -> _Keyed:
-        sample, key = str(record["sample_id"]), record.get("answer_key")
-        if record["outcome"] not in ANSWERS or not isinstance(key, str):
-            return cls(sample, None, 0)
-        return cls(sample, key, origin_of(experiment, run_task, record))
+def _key_of(response: Response) -> str | None:
+    """The key under which others find an answer; None: nothing can take it over."""
+    return response.answer_key if response.outcome in ANSWERS else None
 
 
-def origin_of(experiment: str, run_task: str, record: Mapping[str, Any]) -> int:
+def origin_of(experiment: str, run_task: str, response: Response) -> int:
     """Hash of who was asked: for a copy, of the experiment that it was copied from at first."""
-    source = record.get("reused_from") or {
+    source = response.reused_from or {
         "experiment": experiment,
         "run_task": run_task,
-        "sample": record["sample_id"],
+        "sample": response.sample_id,
     }
-    text = "\0".join(str(source[name]) for name in ("experiment", "run_task", "sample"))
+    text = "\0".join(source[name] for name in ("experiment", "run_task", "sample"))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
@@ -286,18 +276,14 @@ def _rows(
     keys, origins, numbers = array("Q"), array("Q"), array("I")
     places: list[Place] = []
     for run_task in run_tasks:
-
-        def read(record: Mapping[str, Any], run_task: str = run_task) -> _Keyed:
-            return _Keyed.of(experiment.id, run_task, record)
-
-        for shard, attempts in numbered_attempts_of(experiment, run_task, read):
+        for shard, attempts in numbered_attempts_of(experiment, run_task):
             for attempt, own in attempts:
-                keyed = [one for one in own if one.key is not None]
+                keyed = [(key, one) for one in own if (key := _key_of(one)) is not None]
                 if keyed:
                     places.append((run_task, shard.index, attempt))
-                for one in keyed:
-                    keys.append(int(one.key[:16], 16))
-                    origins.append(one.origin)
+                for key, one in keyed:
+                    keys.append(int(key[:16], 16))
+                    origins.append(origin_of(experiment.id, run_task, one))
                     numbers.append(len(places) - 1)
     columns = [
         numpy.frombuffer(one, kind)
@@ -573,13 +559,13 @@ class Reader:
     """Reads answers of other experiments by their whole key."""
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[str, Place], dict[tuple[str, int], Mapping[str, Any]]] = {}
+        self._tables: dict[tuple[str, Place], dict[tuple[str, int], Response]] = {}
         self._folders: dict[tuple[str, str], Any] = {}
 
     def answer(
         self, experiment: Experiment, place: Place, key: str, origin: int
-    ) -> dict[str, Any] | None:
-        """The record of an answer, with its origin; None: it is gone or damaged, or has another key."""
+    ) -> Response | None:
+        """An answer, with its origin; None: it is gone or damaged, or has another key."""
         name = str(experiment.path), place
         if name not in self._tables:
             while len(self._tables) >= READ_TABLES:
@@ -589,29 +575,23 @@ class Reader:
             except OSError:
                 self._tables[name] = {}
         found = self._tables[name].get((key, origin))
-        if found is None:
-            return None
+        if found is None or found.reused_from is not None:
+            return found
         here = {
             "experiment": experiment.id,
             "run_task": place[0],
-            "sample": str(found["sample_id"]),
+            "sample": found.sample_id,
             "piece": f"{place[1]:05d}.{place[2]}",
         }
-        return {**found, "reused_from": found.get("reused_from") or here}
+        return replace(found, reused_from=here)
 
-    def _read(
-        self, experiment: Experiment, place: Place
-    ) -> dict[tuple[str, int], Mapping[str, Any]]:
+    def _read(self, experiment: Experiment, place: Place) -> dict[tuple[str, int], Response]:
         run_task, shard, attempt = place
         folder = self._folders.get((str(experiment.path), run_task))
         if folder is None:
             folder = self._folders[str(experiment.path), run_task] = experiment.shards(run_task)
-        found: dict[tuple[str, int], Mapping[str, Any]] = {}
-        for record in folder.records(responses_name(shard, attempt)):
-            try:
-                if record["outcome"] in ANSWERS and isinstance(record["answer_key"], str):
-                    origin = origin_of(experiment.id, run_task, record)
-                    found.setdefault((record["answer_key"], origin), record)
-            except (KeyError, TypeError):
-                continue  # a damaged line may still be JSON
+        found: dict[tuple[str, int], Response] = {}
+        for response in readable(folder.records(responses_name(shard, attempt))):
+            if (key := _key_of(response)) is not None:
+                found.setdefault((key, origin_of(experiment.id, run_task, response)), response)
         return found

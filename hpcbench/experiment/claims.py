@@ -15,7 +15,7 @@ import hashlib
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -267,7 +267,7 @@ def claim(experiment: Experiment, state: ShardState, owner: Owner) -> Claim | No
     return Claim(experiment, state.shard, attempt, header["time"])
 
 
-def take_over(experiment: Experiment, shard: Shard, answers: Sequence[Mapping[str, Any]]) -> None:
+def take_over(experiment: Experiment, shard: Shard, answers: Sequence[Response]) -> None:
     """Write a shard's answers of earlier experiments as attempt 0, before any worker may claim the shard.
 
     Whole or not at all: a kill between the two files leaves answers that no reader knows of.
@@ -276,7 +276,9 @@ def take_over(experiment: Experiment, shard: Shard, answers: Sequence[Mapping[st
         OSError: the disk is full or gone.
     """
     place = (shard.run_task, shard.index, REUSED)
-    write_atomic(experiment.shard_responses(*place), b"".join(map(line_of, answers)))
+    write_atomic(
+        experiment.shard_responses(*place), b"".join(line_of(one.to_json()) for one in answers)
+    )
     whole = len(answers) == shard.stop - shard.start
     last = event(
         "done" if whole else "drained",
@@ -422,19 +424,19 @@ def pieces_of(experiment: Experiment, run_task: str) -> Iterator[list[Response]]
     are left out.
     """
     for folder, name in _pieces(experiment, run_task):
-        yield list(_read(folder.records(name)))
+        yield list(readable(folder.records(name)))
 
 
 def unread_pieces(
     experiment: Experiment, run_task: str, *, reused: bool = False
-) -> Iterator[tuple[Iterator[bytes], Iterator[dict[str, Any]]]]:
-    """As `pieces_of`, for fast decoders: whole lines, some MiB at a time, and the records in them.
+) -> Iterator[Iterator[bytes]]:
+    """As `pieces_of`, for fast decoders: whole lines, some MiB at a time.
 
     Each iterator reads the file only when it is iterated. `reused`: answers of earlier experiments follow,
     a piece for each clock.
     """
     for folder, name in _pieces(experiment, run_task):
-        yield folder.pages(name), folder.records(name)
+        yield folder.pages(name)
     if not reused:
         return
     by_clock: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
@@ -444,7 +446,7 @@ def unread_pieces(
             clock = tuple(source.get(key, "") for key in ("experiment", "run_task", "piece"))
             by_clock.setdefault(clock, []).append(one.to_json())
     for records in by_clock.values():
-        yield iter([b"".join(map(line_of, records))]), map(dict, records)
+        yield iter([b"".join(map(line_of, records))])
 
 
 def _pieces(experiment: Experiment, run_task: str) -> Iterator[tuple[Folder, str]]:
@@ -460,43 +462,29 @@ def _pieces(experiment: Experiment, run_task: str) -> Iterator[tuple[Folder, str
 
 
 def answers_of(
-    experiment: Experiment,
-    run_task: str,
-    read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
-) -> Iterator[tuple[Shard, dict[str, Any]]]:
-    """Each shard of a run task with its answers by sample, one a sample, from one listing of the folder.
-
-    Args:
-        experiment: the experiment.
-        run_task: its name.
-        read: turns a record into an answer with a `sample_id`, or raises as `Response.from_json` does.
-    """
-    for shard, attempts in attempts_of(experiment, run_task, read):
+    experiment: Experiment, run_task: str
+) -> Iterator[tuple[Shard, dict[str, Response]]]:
+    """Each shard of a run task with its answers by sample, one a sample, from one listing of the folder."""
+    for shard, attempts in attempts_of(experiment, run_task):
         yield shard, {one.sample_id: one for own in attempts for one in own}
 
 
 def attempts_of(
-    experiment: Experiment,
-    run_task: str,
-    read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
-    skip: Collection[str] = (),
-) -> Iterator[tuple[Shard, list[list[Any]]]]:
+    experiment: Experiment, run_task: str, skip: Collection[str] = ()
+) -> Iterator[tuple[Shard, list[list[Response]]]]:
     """As `answers_of`, with a separate list for each attempt: its times are of one clock.
 
     Args:
-        experiment, run_task, read: as there.
+        experiment, run_task: as there.
         skip: ids of shards to leave out, whose files are not read.
     """
-    for shard, attempts in numbered_attempts_of(experiment, run_task, read, skip):
+    for shard, attempts in numbered_attempts_of(experiment, run_task, skip):
         yield shard, [own for _, own in attempts]
 
 
 def numbered_attempts_of(
-    experiment: Experiment,
-    run_task: str,
-    read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
-    skip: Collection[str] = (),
-) -> Iterator[tuple[Shard, list[tuple[int, list[Any]]]]]:
+    experiment: Experiment, run_task: str, skip: Collection[str] = ()
+) -> Iterator[tuple[Shard, list[tuple[int, list[Response]]]]]:
     """As `attempts_of`, with the number of each attempt."""
     folder = experiment.shards(run_task)
     numbers = attempts_in(folder.names)
@@ -504,7 +492,7 @@ def numbered_attempts_of(
     for shard in experiment.work.shards_of((run_task,)):
         if shard.id not in left_out:
             own = numbers.get(shard.index, ())
-            yield shard, [*zip(own, _attempts(folder, shard, own, read), strict=True)]
+            yield shard, [*zip(own, _attempts(folder, shard, own), strict=True)]
 
 
 def digest_of(experiment: Experiment, run_task: str) -> str:
@@ -565,7 +553,7 @@ def _before(experiment: Experiment, shard: Shard, attempt: int) -> list[Response
         gone: frozenset[str] = frozenset()
         for number in range(attempt - 1, first - 1, -1):
             path = experiment.shard_responses(shard.run_task, shard.index, number)
-            found += [one for one in _read(read_lines(path)) if one.sample_id not in gone]
+            found += [one for one in readable(read_lines(path)) if one.sample_id not in gone]
             if number == REUSED:
                 break  # its events withdraw nothing
             last = deque(
@@ -576,34 +564,26 @@ def _before(experiment: Experiment, shard: Shard, attempt: int) -> list[Response
     return list(responses_of(experiment, shard)) if folded.exists() else found
 
 
-def _attempts(
-    folder: Folder,
-    shard: Shard,
-    attempts: Sequence[int],
-    read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
-) -> Iterator[list[Any]]:
+def _attempts(folder: Folder, shard: Shard, attempts: Sequence[int]) -> Iterator[list[Response]]:
     """The answers that count, of each attempt."""
     seen: set[str] = set()
     gone = withdrawn(folder, shard.index, attempts)
     for attempt in attempts:
         records = folder.records(responses_name(shard.index, attempt))
         own, skip = [], gone.get(attempt, frozenset[str]())
-        for response in _read(records, read):
+        for response in readable(records):
             if response.sample_id not in seen and response.sample_id not in skip:
                 seen.add(response.sample_id)
                 own.append(response)
         yield own
 
 
-def _read(
-    records: Iterable[Mapping[str, Any]],
-    read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
-) -> Iterator[Any]:
-    """The readable answers."""
+def readable(records: Iterable[Mapping[str, Any]]) -> Iterator[Response]:
+    """The answers among some records."""
     for record in records:
         try:
-            answer = read(record)
-        except (KeyError, TypeError, ValueError, AttributeError):
+            answer = Response.from_json(record)
+        except (KeyError, TypeError, ValueError):
             continue  # a damaged line may still be JSON
         yield answer
 

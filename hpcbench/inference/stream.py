@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from hpcbench.event_stream import EventParser, as_object
 from hpcbench.inference.chunk_form import USAGE, ChunkForm, form_of
@@ -82,8 +82,9 @@ class Stream:
             self._form = None
             return
         usage = chunk.get("usage")
-        if usage:
-            self._usage = usage
+        if not isinstance(usage, Mapping):
+            usage = None
+        self._usage = usage or self._usage
         try:
             for choice in chunk.get("choices") or ():
                 self._take_choice(now, choice, usage)
@@ -113,7 +114,9 @@ class Stream:
             self._tokens.append(usage.get("completion_tokens") if usage else None)
         else:
             self.empty.append(now)
-        self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        reason = choice.get("finish_reason")
+        if reason and isinstance(reason, str):
+            self.finish_reason = reason
 
     def _take_calls(self, parts: Sequence[Mapping[str, Any]]) -> None:
         """Add parts of tool calls: a name comes whole, arguments come in pieces."""
@@ -149,7 +152,7 @@ class Stream:
     @property
     def tokens(self) -> tuple[int, ...]:
         """Token count at each of `chunks`; empty unless the server counted with every chunk."""
-        known = [count for count in self._tokens if isinstance(count, int)]
+        known = [count for count in self._tokens if _is_count(count)]
         return tuple(known) if len(known) == len(self._tokens) else ()
 
     @property
@@ -157,7 +160,7 @@ class Stream:
         """The server's last count of tokens."""
         if not self._usage:
             return None
-        return {name: n for name in USAGE if isinstance(n := self._usage.get(name), int)}
+        return {name: n for name in USAGE if _is_count(n := self._usage.get(name))}
 
     @property
     def outcome(self) -> Outcome | None:
@@ -166,3 +169,8 @@ class Stream:
             return "ok"
         ended = _OUTCOMES.get(self.finish_reason)
         return "refused" if ended and self._refusals else ended
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    """Whether a server's value is a number of tokens that a record can hold."""
+    return type(value) is int and 0 <= value < 1 << 63

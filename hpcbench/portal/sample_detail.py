@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -89,7 +90,7 @@ def _detail(
     references = _references(row, sample)
     answer: str | None = row["answer"]
     thoughts, said = _split(answer)
-    reasoning = recorded.record.get("reasoning") if recorded is not None else None
+    reasoning = recorded.response.reasoning if recorded is not None else None
     read = row.get("prediction")
     pieces: list[Any] = []
     left = 0, 0
@@ -108,7 +109,7 @@ def _detail(
         "metadata": _metadata(table, row, sample),
         "references": references,
         "answer": answer,
-        "reasoning": reasoning if isinstance(reasoning, str) else thoughts,
+        "reasoning": thoughts if reasoning is None else reasoning,
         "prediction": read,
         "error": None if row.get("error") is None else masked(row["error"]),
         "raw": _raw(recorded, row),
@@ -248,12 +249,10 @@ def _images(table: SampleTable, place: int, sample: Sample | None) -> list[Sampl
 
 def _origin(table: SampleTable, recorded: Recorded | None) -> AnswerSource | None:
     """Where an answer that was taken over comes from; None: this experiment asked."""
-    source = recorded.record.get("reused_from") if recorded is not None else None
-    if not isinstance(source, Mapping):
+    source = recorded.response.reused_from if recorded is not None else None
+    if source is None:
         return None
-    names = {
-        name: sound(str(source.get(name, ""))) for name in ("experiment", "run_task", "sample")
-    }
+    names = {name: sound(source[name]) for name in ("experiment", "run_task", "sample")}
     return AnswerSource(**names, here=is_here(table.experiment.path.parent, names["experiment"]))
 
 
@@ -262,10 +261,10 @@ def _raw(recorded: Recorded | None, row: Mapping[str, Any]) -> dict[str, Any]:
     read = {name: row.get(name) for name in ("form", "repairs", "faults") if row.get(name)}
     if recorded is None:
         return {"reading": read} if read else {}
-    record = {**recorded.record, "shard": recorded.shard, "attempt": recorded.attempt}
-    if isinstance(record.get("error"), str):
-        record["error"] = masked(record["error"])
-    return {**record, **({"reading": read} if read else {})}
+    response = recorded.response
+    record = replace(response, error=response.error and masked(response.error)).to_json()
+    where = {"shard": recorded.shard, "attempt": recorded.attempt}
+    return {**record, **where, **({"reading": read} if read else {})}
 
 
 # --- what metrics say ---------------------------------------------------------------------------------------

@@ -499,21 +499,29 @@ class LiveTable(SampleTable):
         rows = []
         for place in places:
             one, answer = ids.get(place, {}), answers.get(place)
-            record: Mapping[str, Any] = answer.record if answer is not None else {}
-            rows.append(
-                {
-                    "sample": one.get("sample") or f"#{place}",
-                    "document": one.get("document") or "",
-                    "outcome": record.get("outcome", MISSING),
-                    "reason": None,
-                    "invalid": False,
-                    "answer": record.get("text"),
-                    "error": record.get("error"),
-                    "prompt": record.get("prompt") or None,
-                    "latency": None if answer is None else answer.latency,
-                    "output_tokens": None if answer is None else answer.output_tokens,
+            row: dict[str, Any] = {
+                "sample": one.get("sample") or f"#{place}",
+                "document": one.get("document") or "",
+                "outcome": MISSING,
+                "reason": None,
+                "invalid": False,
+                "answer": None,
+                "error": None,
+                "prompt": None,
+                "latency": None,
+                "output_tokens": None,
+            }
+            if answer is not None:
+                response = answer.response
+                row |= {
+                    "outcome": response.outcome,
+                    "answer": response.text,
+                    "error": response.error,
+                    "prompt": response.prompt or None,
+                    "latency": answer.latency,
+                    "output_tokens": answer.usage["completion_tokens"],
                 }
-            )
+            rows.append(row)
         return rows
 
     def _called(self, places: Sequence[int]) -> dict[int, dict[str, str]]:

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import quote
 
 from hpcbench.agents.trajectory import Called, Trajectory, Turn
-from hpcbench.experiment.view.answer import figures_of
 from hpcbench.experiment.view.turns import MOST_BYTES
 from hpcbench.experiment.view.turns import turns_of as lines_of
 from hpcbench.portal.asked_samples import Gone
@@ -120,10 +119,10 @@ def _seen(table: SampleTable, place: int) -> _Seen:
             what = f"the turns cannot be read: {error.strerror or error}"
             raise PortalFault(500, "unreadable", what) from error
         trajectory = Trajectory.of(name, lines)
-        figures = None if recorded is None else figures_of(recorded.record)
-        images = recorded.record.get("image_sha256") if recorded is not None else None
-        shown = len(images) if isinstance(images, list) else _images(table, place)
-        return _Seen(trajectory, figures, shown)
+        if recorded is None:
+            return _Seen(trajectory, None, _images(table, place))
+        response = recorded.response
+        return _Seen(trajectory, response.trajectory, len(response.image_sha256))
 
     # The work on a sample without an answer goes on: it is read each time.
     return read() if ended is None else _kept.of(key, (ended, table.version), read)

@@ -6,7 +6,6 @@ unescaped: a format escapes all of it, names and answers of models alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -43,10 +42,10 @@ def code_pieces(text: str) -> list[tuple[bool, str]]:
     return [(bool(n % 2), one) for n, one in enumerate(pieces)]
 
 
-def with_outer_spaces(text: str, escaped: Callable[[str], str]) -> str:
-    """Escaped text that keeps a space at each of its ends where it has one."""
+def with_outer_spaces(text: str, escaped: str) -> str:
+    """A text in its escaped form, with a space at each end where the text has one."""
     before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
-    return f"{before and ' '}{escaped(text)}{after and ' '}" if text.strip() else before and " "
+    return f"{before and ' '}{escaped}{after and ' '}" if text.strip() else before and " "
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ValidationInfo, model_serializer, model_validator
 
@@ -22,6 +22,8 @@ Outcome = Literal["ok", "truncated", "refused", "invalid", "failed"]
 engine or the file system says the request itself is bad (a broken image) · `failed` no answer after all
 tries.
 """
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+"""All of them."""
 ANSWERED: tuple[Outcome, ...] = ("ok", "truncated")
 """Outcomes with an answer. Others have no latency: a fast refusal would make the engine look fast."""
 
@@ -309,17 +311,69 @@ class Response:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Response:
-        """Read what `to_json` wrote."""
-        times = dict(data["times"])
-        for name in ("chunks", "empty", "tokens"):
-            times[name] = tuple(times.get(name, ()))
-        return cls(
-            **{
-                **data,
-                "times": Times(**times),
-                "image_sha256": tuple(data["image_sha256"]),
-            }
+        """Read what `to_json` wrote, of any version: for all readers, this decides which lines are answers.
+
+        Raises:
+            KeyError, TypeError, ValueError: a required field is missing, or a value is not of its type.
+        """
+        times, optional = data["times"], data.get
+        response = cls(
+            sample_id=data["sample_id"],
+            outcome=data["outcome"],
+            text=optional("text"),
+            finish_reason=optional("finish_reason"),
+            usage=optional("usage"),
+            times=Times(
+                times["start"],
+                times["send"],
+                times.get("headers"),
+                tuple(times.get("chunks") or ()),
+                times["done"],
+                times.get("scheduled"),
+                tuple(times.get("empty") or ()),
+                tuple(times.get("tokens") or ()),
+            ),
+            tries=data["tries"],
+            image_sha256=tuple(optional("image_sha256") or ()),
+            error=optional("error"),
+            prompt=optional("prompt") or "",
+            recount=optional("recount"),
+            reasoning=optional("reasoning"),
+            answer_key=optional("answer_key"),
+            reused_from=optional("reused_from"),
+            trajectory=optional("trajectory"),
         )
+        response._check()
+        return response
+
+    def _check(self) -> None:
+        """Compare values with their types.
+
+        Raises:
+            TypeError, ValueError: a value is not of its type.
+        """
+        times, usage, source = self.times, self.usage, self.reused_from
+        if self.outcome not in OUTCOMES:
+            raise ValueError(f"outcome: {self.outcome!r}")
+        "".join((self.sample_id, self.prompt, *self.image_sha256))
+        for text in (self.text, self.finish_reason, self.error, self.reasoning, self.answer_key):
+            if text is not None and type(text) is not str:
+                raise TypeError(f"not text: {text!r}")
+        for part in (usage, source, self.trajectory):
+            if part is not None and type(part) is not dict:
+                raise TypeError(f"no object: {part!r}")
+        numbers = [self.tries, times.start, times.send, times.done]
+        numbers += [
+            one for one in (self.recount, times.headers, times.scheduled) if one is not None
+        ]
+        numbers += [*times.chunks, *times.empty, *times.tokens, *(usage.values() if usage else ())]
+        if type(sum(numbers)) is not int or max(numbers) > _LARGEST or min(numbers) < -_LARGEST:
+            raise ValueError("a number is not whole, or has more than 64 bits")
+        if source is not None:
+            "".join((source["experiment"], source["run_task"], source["sample"]))
+
+
+_LARGEST = (1 << 63) - 1
 
 
 def _fields(record: Response | Times) -> dict[str, Any]:

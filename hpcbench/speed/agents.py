@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hpcbench.schema.records import ANSWERED
+from hpcbench.schema.records import ANSWERED, Outcome, Response, Times
 from hpcbench.speed import distributions
 from hpcbench.speed.rates import ends, rates, steady_window
 from hpcbench.speed.request_times import Timed, columns, take
@@ -42,19 +42,18 @@ class Worked(NamedTuple):
     """`Trajectory.figures`."""
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Worked:
-        """Read a record of `Response.to_json`.
-
-        Raises:
-            KeyError, TypeError, ValueError, AttributeError: the record is no response of an agent.
-        """
-        figures, times = _whole(record["trajectory"]), record["times"]
+    def of(cls, response: Response) -> Worked | None:
+        """An agent's answer as its work; None: it was one request, or its figures are damaged."""
+        try:
+            figures = _whole(response.trajectory or {})
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
         return cls(
-            str(record["sample_id"]),
-            record["outcome"] in ANSWERED,
-            int(times["send"]),
-            int(times["done"]),
-            record.get("reused_from") is not None,
+            response.sample_id,
+            response.outcome in ANSWERED,
+            response.times.send,
+            response.times.done,
+            response.reused_from is not None,
             figures,
         )
 
@@ -79,11 +78,11 @@ def _whole(figures: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def trajectories(pieces: Iterable[Sequence[Worked]]) -> dict[str, Any] | None:
+def trajectories(pieces: Iterable[Sequence[Response]]) -> dict[str, Any] | None:
     """Every figure of agents' work on a run task's samples.
 
     Args:
-        pieces: the work by worker: times of one piece are of one clock.
+        pieces: answers by worker: times of one piece are of one clock.
 
     Returns:
         `trajectories` of the run task's entry of `performance.json`; None: no work has ended.
@@ -91,8 +90,9 @@ def trajectories(pieces: Iterable[Sequence[Worked]]) -> dict[str, Any] | None:
     works: list[Worked] = []
     windows, streams, notes = [], [], list[str]()
     for piece in pieces:
-        works += piece
-        own = columns(_timed(one) for one in piece if not one.reused)
+        there = [work for one in piece if (work := Worked.of(one)) is not None]
+        works += there
+        own = columns(_timed(one) for one in there if not one.reused)
         if len(own.send):
             window = steady_window(own)
             windows.append(window)
@@ -134,14 +134,9 @@ def trajectories(pieces: Iterable[Sequence[Worked]]) -> dict[str, Any] | None:
 
 def _timed(one: Worked) -> Timed:
     """The whole as if it were one request, for rates alone."""
-    return Timed.from_json(
-        {
-            "outcome": "ok" if one.answered else "failed",
-            "tries": 1,
-            "usage": None,
-            "times": {"start": one.begin, "send": one.begin, "done": one.end},
-        }
-    )
+    times = Times(one.begin, one.begin, None, (), one.end)
+    outcome: Outcome = "ok" if one.answered else "failed"
+    return Timed.of(Response(one.sample_id, outcome, None, None, None, times, 1, ()))
 
 
 def _spread(values: Sequence[float]) -> dict[str, Any] | None:

@@ -60,27 +60,22 @@ class Timed(NamedTuple):
     """Tokens of the answer up to each chunk, where the engine counts them; in the same layout."""
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Timed:
-        """Read the times and counts from a record of `Response.to_json`.
-
-        Raises:
-            KeyError, TypeError, AttributeError: a field is missing, or has another type.
-        """
-        times, usage, recount = record["times"], record["usage"] or {}, record.get("recount")
-        start, chunks, tokens = times["start"], times.get("chunks") or (), times.get("tokens") or ()
-        unseen = () if tokens else times.get("empty") or ()
-        scheduled = times.get("scheduled")
+    def of(cls, response: Response) -> Timed:
+        """The times and counts of a response."""
+        times, usage, recount = response.times, response.usage or {}, response.recount
+        chunks, tokens = times.chunks, times.tokens
+        unseen = () if tokens else times.empty
         prompt, total = usage.get("prompt_tokens"), usage.get("completion_tokens")
         return cls(
-            record["outcome"] in ANSWERED,
-            record["tries"],
-            scheduled is not None,
-            start if scheduled is None else scheduled,
-            start,
-            times["send"],
+            response.outcome in ANSWERED,
+            response.tries,
+            times.scheduled is not None,
+            times.start if times.scheduled is None else times.scheduled,
+            times.start,
+            times.send,
             chunks[0] if chunks else 0,
             chunks[-1] if chunks else 0,
-            times["done"],
+            times.done,
             len(chunks),
             len(tokens),
             max((*chunks[-1:], *unseen[-1:])) if chunks else 0,
@@ -92,25 +87,17 @@ class Timed(NamedTuple):
             tokens,
         )
 
-    @classmethod
-    def of(cls, response: Response) -> Timed:
-        """The times and counts of a response."""
-        return cls.from_json(response.to_json())
-
 
 _BATCH = 10_000
 """Responses in memory as objects at a time: as columns a stamp takes a quarter of the memory."""
 
 
 def columns(piece: Iterable[Timed]) -> Timed:
-    """Responses as one `Timed`, whose fields are arrays of whole numbers.
-
-    Responses with values of another type, from damaged lines, are left out.
-    """
+    """Responses as one `Timed`, whose fields are arrays of whole numbers."""
     rows = iter(piece)
     parts = []
     while some := list(itertools.islice(rows, _BATCH)):
-        parts.append(_readable(some))
+        parts.append(_packed(some))
     return joined(parts)
 
 
@@ -151,27 +138,8 @@ def _spans(sizes: Any, places: Any) -> Any:
     return numpy.repeat(starts - (numpy.cumsum(own) - own), own) + numpy.arange(own.sum())
 
 
-def _readable(rows: Sequence[Timed]) -> Timed:
-    try:
-        return _packed(rows)
-    except (TypeError, OverflowError):
-        return _packed([row for row in rows if _is_whole(row)])
-
-
-def _is_whole(row: Timed) -> bool:
-    try:
-        _packed([row])
-    except (TypeError, OverflowError):
-        return False
-    return True
-
-
 def _packed(rows: Sequence[Timed]) -> Timed:
-    """Responses as columns.
-
-    Raises:
-        TypeError, OverflowError: a value is no whole number, or beyond 64 bits.
-    """
+    """Responses as columns."""
     import numpy
 
     fields: list[Iterable[Any]] = list(zip(*rows, strict=True)) or [()] * len(Timed._fields)

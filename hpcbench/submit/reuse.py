@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -36,7 +36,7 @@ from hpcbench.prompts import TaskPrompt
 from hpcbench.registry.fitting_metrics import is_resource
 from hpcbench.schema.metric import Metric
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.schema.records import Image, Request, Sample
+from hpcbench.schema.records import Image, Request, Response, Sample
 from hpcbench.schema.work import Group
 from hpcbench.submit import Say
 
@@ -366,25 +366,13 @@ def _done_before(experiment: Experiment, run_task: str) -> Iterator[range]:
 
 def _taken_before(experiment: Experiment, run_task: str) -> list[tuple[str, int]]:
     """Experiment and origin of each answer that a killed call took over."""
-
-    def read(record: Mapping[str, Any]) -> Any:
-        origin = answer_index.origin_of(experiment.id, run_task, record)
-        return _Taken(str(record["sample_id"]), str(record["reused_from"]["experiment"]), origin)
-
     return [
-        (one.experiment, one.origin)
-        for _, attempts in numbered_attempts_of(experiment, run_task, read)
+        (one.reused_from["experiment"], answer_index.origin_of(experiment.id, run_task, one))
+        for _, attempts in numbered_attempts_of(experiment, run_task)
         for number, own in attempts
-        if number == REUSED
         for one in own
+        if number == REUSED and one.reused_from is not None
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    sample_id: str
-    experiment: str
-    origin: int
 
 
 def _take_over(
@@ -399,7 +387,7 @@ def _take_over(
             continue
         here = samples(dataset, chosen, shard.start, shard.stop, images=False)
         there = answer_index.answers_at(known.sources, known.chosen[shard.start : shard.stop])
-        answers = []
+        answers = list[Response]()
         for place, sample in enumerate(here):
             if place in there:
                 key = known.key(shard.start + place)
@@ -407,7 +395,7 @@ def _take_over(
                     answers.append(answer)
         if answers:
             take_over(experiment, shard, answers)
-            found.update(str(one["reused_from"]["experiment"]) for one in answers)
+            found.update(one.reused_from["experiment"] for one in answers if one.reused_from)
     return found
 
 
@@ -419,9 +407,9 @@ def _answer(
     sample: Sample,
     prompt: TaskPrompt,
     reader: Reader,
-) -> dict[str, Any] | None:
+) -> Response | None:
     """The answer of a sample as this experiment writes it; None: it has to be asked."""
     found = reader.answer(source.experiment, there, key, origin)
     if found is None:
         return None
-    return {**found, "sample_id": sample.id, "prompt": prompt.name(sample)}
+    return replace(found, sample_id=sample.id, prompt=prompt.name(sample))

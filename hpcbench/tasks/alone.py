@@ -46,7 +46,7 @@ from hpcbench.schema.model import Model
 from hpcbench.schema.names import names_in
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.prompt import Prompt
-from hpcbench.schema.records import Sample
+from hpcbench.schema.records import Response, Sample
 from hpcbench.schema.run_task import RunTask
 from hpcbench.schema.site import Site
 
@@ -256,7 +256,7 @@ def _row_of(name: str, path: Path, line: int) -> str:
 
 def _answer(name: str, row: Mapping[str, Any]) -> Answer:
     if "times" in row:
-        return Answer.measured_from_json(row)
+        return Answer.of(Response.from_json(row), measured=True)
     answer = next((row[key] for key in ANSWERS if key in row), None)
     if answer is None:
         return Answer(name, str(row.get("outcome", "failed")), None)

@@ -130,7 +130,7 @@ def pieces(
     iterator = open_dataset(run_task.dataset, experiment.cache_dir)
     chosen, prompt = experiment.chosen(run_task.name), TaskPrompt(run_task)
     scores = scores_of(experiment, run_task) if ended else {}
-    for shard, attempts in attempts_of(experiment, run_task.name, skip=skip):
+    for shard, attempts in attempts_of(experiment, run_task.name, skip):
         answers = _dated(attempts, created)
         found, stop = [], min(shard.stop, last)
         for sample in samples(iterator, chosen, shard.start, stop, images=False):

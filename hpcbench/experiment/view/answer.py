@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,47 +61,29 @@ class Answer(NamedTuple):
         return calls_in(self.agent)
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Answer:
-        """Read a record of `Response.to_json`.
-
-        Raises:
-            KeyError, TypeError: the record is no response.
-        """
-        record["times"]
-        usage, text = record["usage"], record["text"]
-        if text is not None and not isinstance(text, str):
-            raise TypeError("the text of an answer is not text")
+    def of(cls, response: Response, *, measured: bool = False) -> Answer:
+        """The part of a response that evaluation needs; `measured`: with what the answer took."""
         return cls(
-            str(record["sample_id"]),
-            str(record["outcome"]),
-            text,
-            record.get("error"),
-            str(record.get("prompt", "")),
-            len(record.get("image_sha256", ())),
-            e2e_ms(record),
-            _count(usage),
-            agent=figures_of(record),
+            response.sample_id,
+            response.outcome,
+            response.text,
+            response.error,
+            response.prompt,
+            len(response.image_sha256),
+            e2e_ms(response),
+            _count(response.usage),
+            measurement_of(response) if measured else Measurement(),
+            response.trajectory,
         )
 
-    @classmethod
-    def measured_from_json(cls, record: Mapping[str, Any]) -> Answer:
-        """As `from_json`, with what the answer took."""
-        return cls.from_json(record)._replace(measured=measurement_of(record))
 
-
-def measurement_of(record: Mapping[str, Any]) -> Measurement:
-    """Time and tokens of an answer, by the formulas of `speed`; an answer with damaged times has none."""
-    reused, count = record.get("reused_from") is not None, _count(record.get("usage"))
-    known: dict[str, Any]
-    try:
-        one = Timed.from_json(record)
-        known = {
-            name: round(float(latency.value(one)), 6) if one.tries and latency.has(one) else None
-            for name, latency in (("ttft_ms", ttft), ("tpot_ms", tpot))
-        }
-    except (KeyError, TypeError, IndexError, AttributeError, OverflowError):
-        known = {}
-    agent = figures_of(record)
+def measurement_of(response: Response) -> Measurement:
+    """Time and tokens of an answer, by the formulas of `speed`."""
+    one, agent = Timed.of(response), response.trajectory
+    known: dict[str, Any] = {
+        name: round(float(latency.value(one)), 6) if one.tries and latency.has(one) else None
+        for name, latency in (("ttft_ms", ttft), ("tpot_ms", tpot))
+    }
     if agent is not None:
         known |= {
             "turns": _whole(agent.get("turns")),
@@ -108,13 +91,12 @@ def measurement_of(record: Mapping[str, Any]) -> Measurement:
             "wasted_calls": _whole(agent.get("wasted")),
             "plan_adherence": _adherence(agent.get("plan")),
         }
-    return Measurement(**known, e2e_ms=e2e_ms(record), completion_tokens=count, reused=reused)
-
-
-def figures_of(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Figures of an agent's work; None: the answer came from one request."""
-    found = record.get("trajectory")
-    return found if isinstance(found, Mapping) else None
+    return Measurement(
+        **known,
+        e2e_ms=e2e_ms(response),
+        completion_tokens=_count(response.usage),
+        reused=response.reused_from is not None,
+    )
 
 
 def calls_in(figures: Mapping[str, Any] | None) -> int | None:
@@ -131,19 +113,16 @@ def _adherence(plan: Any) -> float | None:
     return None if not steps or done is None else min(1.0, done / steps)
 
 
-def e2e_ms(record: Mapping[str, Any]) -> float | None:
-    """End to end, ms, as `speed` defines it; damaged times lose the time, not the answer."""
-    try:
-        times = record["times"]
-        if record["outcome"] not in ANSWERED or not record["tries"]:
-            return None
-        return round(float(times["chunks"][-1] - times["send"]) / 1e6, 6)
-    except (KeyError, TypeError, IndexError, AttributeError, OverflowError):
+def e2e_ms(response: Response) -> float | None:
+    """End to end, ms, as `speed` defines it; None without an answer to a request that was sent."""
+    chunks = response.times.chunks
+    if response.outcome not in ANSWERED or not response.tries or not chunks:
         return None
+    return round((chunks[-1] - response.times.send) / 1e6, 6)
 
 
-def _count(usage: Any) -> int | None:
-    return _whole(usage.get("completion_tokens")) if isinstance(usage, Mapping) else None
+def _count(usage: Mapping[str, int] | None) -> int | None:
+    return _whole((usage or {}).get("completion_tokens"))
 
 
 def _whole(count: Any) -> int | None:
@@ -168,8 +147,8 @@ FEW = 4
 class Recorded:
     """An answer as it was recorded."""
 
-    record: Mapping[str, Any]
-    """Its line."""
+    response: Response
+    """The answer."""
     shard: int
     """Number of the answer's shard."""
     attempt: int
@@ -178,13 +157,9 @@ class Recorded:
     @property
     def times(self) -> dict[str, float | None]:
         """Seconds, by the names of `speed`; empty without an answer to a request that was sent."""
-        try:
-            response = Response.from_json(self.record)
-            if response.text is None or not response.tries:
-                return {}
-            found = {name: latency(response) for name, latency in LATENCIES.items()}
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        if self.response.text is None or not self.response.tries:
             return {}
+        found = {name: latency(self.response) for name, latency in LATENCIES.items()}
         return {
             name.removesuffix("_ms"): None if value is None else value / 1000
             for name, value in found.items()
@@ -193,22 +168,15 @@ class Recorded:
     @property
     def latency(self) -> float | None:
         """Seconds from sending to the last text; None without an answer to a request that was sent."""
-        found = e2e_ms(self.record)
+        found = e2e_ms(self.response)
         return None if found is None else round(found / 1000, 9)
-
-    @property
-    def output_tokens(self) -> int | None:
-        """Output tokens, counted by the engine."""
-        return self.usage["completion_tokens"]
 
     @property
     def usage(self) -> dict[str, int | None]:
         """Tokens, counted by the engine and by the tokenizer."""
-        reported = self.record.get("usage")
-        reported = reported if isinstance(reported, Mapping) else {}
+        reported = self.response.usage or {}
         counts = {name: reported.get(name) for name in ("prompt_tokens", "completion_tokens")}
-        counts["recount"] = self.record.get("recount")
-        return {name: one if isinstance(one, int) else None for name, one in counts.items()}
+        return {**counts, "recount": self.response.recount}
 
 
 def records_at(
@@ -247,11 +215,11 @@ def records_at(
             left -= len(data)
             lines = _by_id(data) if len(missing) > FEW else {}
             for place, sample in missing.items():
-                record = _line_of(lines.get(_form(sample), data), sample)
-                if record is None and lines:
-                    record = _line_of(data, sample)
-                if record is not None:
-                    found[place] = Recorded(record, shard, attempt)
+                response = _answer_in(lines.get(_form(sample), data), sample)
+                if response is None and lines:
+                    response = _answer_in(data, sample)
+                if response is not None:
+                    found[place] = Recorded(response, shard, attempt)
     return found
 
 
@@ -284,8 +252,8 @@ def _form(sample: str) -> bytes:
     return json.dumps(sample).encode()
 
 
-def _line_of(data: bytes, sample: str) -> Mapping[str, Any] | None:
-    """The first sound answer to a sample in some lines.
+def _answer_in(data: bytes, sample: str) -> Response | None:
+    """The first answer to a sample in some lines.
 
     The id is searched for as text, in a thousandth of the time of decoding all lines.
     """
@@ -298,14 +266,9 @@ def _line_of(data: bytes, sample: str) -> Mapping[str, Any] | None:
         at = data.find(needle)
         while at >= 0:
             begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
-            record = parse_line(data[begin:end])
-            if record is not None and record.get("sample_id") == sample and _is_sound(record):
-                return record
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # a damaged line
+                response = Response.from_json(parse_line(data[begin:end]) or {})
+                if response.sample_id == sample:
+                    return response
             at = data.find(needle, end)
     return None
-
-
-def _is_sound(record: Mapping[str, Any]) -> bool:
-    """Whether outcome and text have the types that every reader needs."""
-    text = record.get("text")
-    return isinstance(record.get("outcome"), str) and (text is None or isinstance(text, str))

@@ -1,4 +1,4 @@
-"""Responses as frames, a few MiB of lines at a time: decoded by polars, by Python only where polars fails.
+"""Responses as frames, a few MiB of lines at a time.
 
 Times follow the formulas of `speed`, which docs/measuring.md defines; a test compares the two.
 """
@@ -6,8 +6,7 @@ Times follow the formulas of `speed`, which docs/measuring.md defines; a test co
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,8 @@ from hpcbench.experiment.claims import withdrawn
 from hpcbench.experiment.layout import Experiment, attempts_in, responses_name
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import parse_line
-from hpcbench.schema.records import ANSWERED, Outcome
+from hpcbench.schema.records import ANSWERED
+from hpcbench.schema.response_lines import decoded
 from hpcbench.speed import token_span
 
 BLOCK = 4 << 20
@@ -29,8 +29,6 @@ MOST_FILES = 2_000
 Damage = Callable[[Path, int], None]
 """Receives a file and the number of its lines that were left out."""
 
-_OUTCOMES: tuple[Outcome, ...] = ("ok", "truncated", "refused", "invalid", "failed")
-
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
@@ -40,7 +38,6 @@ class _Piece:
     attempt: int
     path: Path
     data: bytes
-    lines: int
 
 
 def answers_stamp(experiment: Experiment, run_task: str) -> tuple[int, ...]:
@@ -107,8 +104,13 @@ def answer_frames(
         Frames with the columns of `RESPONSES` that come from responses, including `chunk_ms`.
     """
     last: tuple[int, Any] | None = None  # a shard may continue in the next frame
+    fields = {"sample_id"} | {
+        field
+        for field, needed_by in _FIELDS.items()
+        if columns is None or not needed_by.isdisjoint(columns)
+    }
     for pieces in _batches(experiment, run_task, shards):
-        frame = _decoded(pieces, damage, columns).unique(
+        frame = _frame(pieces, damage, fields).unique(
             ["shard", "sample_id"], keep="first", maintain_order=True
         )
         frame, last = _new(frame, last)
@@ -130,8 +132,9 @@ def _batches(
         gone = withdrawn(folder, shard.index, own)
         for attempt in own:
             path = experiment.shard_responses(run_task, shard.index, attempt)
-            for data in _counting(folder.pages(path.name, BLOCK), gone.get(attempt)):
-                pieces.append(_Piece(shard.index, attempt, path, data, data.count(b"\n")))
+            for page in folder.pages(path.name, BLOCK):
+                data = _without(page, gone[attempt]) if attempt in gone else page
+                pieces.append(_Piece(shard.index, attempt, path, data))
                 size += len(data)
                 if size >= BLOCK or len(pieces) >= MOST_FILES:
                     yield pieces
@@ -140,13 +143,7 @@ def _batches(
         yield pieces
 
 
-def _counting(pages: Iterable[bytes], gone: frozenset[str] | None) -> Iterator[bytes]:
-    """Lines without withdrawn answers."""
-    for page in pages:
-        yield page if not gone else without(page, gone)
-
-
-def without(lines: bytes, samples: Collection[str]) -> bytes:
+def _without(lines: bytes, samples: Collection[str]) -> bytes:
     """Whole lines of responses, without the responses to some samples."""
     return b"".join(
         line
@@ -155,22 +152,15 @@ def without(lines: bytes, samples: Collection[str]) -> bytes:
     )
 
 
-def _decoded(pieces: list[_Piece], damage: Damage, columns: Collection[str] | None = None) -> Any:
-    """Pieces as one frame with the fields of their records, shard and attempt."""
+def _frame(pieces: list[_Piece], damage: Damage, fields: Collection[str]) -> Any:
+    """Pieces as one frame with fields of their records, shard and attempt."""
     import numpy
     import polars
 
-    data, lines = b"".join(piece.data for piece in pieces), sum(one.lines for one in pieces)
-    # Half a surrogate pair is written as its escape, which polars misreads.
-    frame = None if b"\\ud" in data else _parsed(data, lines, columns)
-    if frame is None:
-        mended = [_mended(piece, damage) for piece in pieces]
-        data = b"".join(one for some in mended for one in some)
-        frame = _parsed(data, sum(map(len, mended)), columns)
-        assert frame is not None  # its lines were just written
-        counts = [len(some) for some in mended]
-    else:
-        counts = [piece.lines for piece in pieces]
+    frame, counts = decoded([one.data for one in pieces], fields)
+    for piece, count in zip(pieces, counts, strict=True):
+        if lost := piece.data.count(b"\n") - count:
+            damage(piece.path, lost)
     numbers = {
         "shard": [one.shard for one in pieces],
         "attempt": [one.attempt for one in pieces],
@@ -183,150 +173,26 @@ def _decoded(pieces: list[_Piece], damage: Damage, columns: Collection[str] | No
     )
 
 
-def _parsed(data: bytes, lines: int, columns: Collection[str] | None) -> Any:
-    """Lines decoded by polars; None if one of them is not in the form that workers write."""
-    import polars
-
-    if not lines:
-        return polars.DataFrame(schema=_schema(columns))
-    try:
-        frame = polars.read_ndjson(data, schema=_schema(columns))
-    except (polars.exceptions.PolarsError, ValueError):
-        return None
-    lacking = any(frame[name].null_count() for name in ("sample_id", "outcome", "times", "tries"))
-    sound = frame.height == lines and not lacking
-    return (
-        frame if sound and {*frame["outcome"].value_counts()["outcome"]} <= {*_OUTCOMES} else None
-    )
-
-
-_FOR: Mapping[str, tuple[str, ...]] = {
-    "text": ("answer",), "reasoning": ("reasoning",), "finish_reason": ("finish_reason",),
-    "error": ("error",), "prompt": ("prompt",), "image_sha256": ("images", "image_sha256"),
-    "recount": ("recount",),
-    "trajectory": ("images", "exit", "agent_turns", "think_seconds", "tool_seconds"),
-}  # fmt: skip
-"""Slow field of a record → columns that need it."""
-
-
-_STAMPS: Mapping[str, tuple[str, ...]] = {
-    "chunks": ("chunks",), "ttft_ms": ("send", "chunks"), "tpot_ms": ("chunks", "empty", "tokens"),
-    "e2e_ms": ("send", "chunks"), "ttft_due_ms": ("start", "scheduled", "chunks"),
-    "e2e_due_ms": ("start", "scheduled", "chunks"), "queue_ms": ("start", "scheduled"),
-    "prepare_ms": ("start", "send"), "headers_ms": ("send", "headers"), "done_ms": ("send", "done"),
-    "start_ns": ("start",), "send_ns": ("send",), "chunk_ms": ("send", "chunks"),
-}  # fmt: skip
-"""Column → stamps that its formula reads."""
-
-
-def _schema(columns: Collection[str] | None) -> dict[str, Any]:
-    """The fields of a record that some columns, or all, need; other fields are not read."""
-    import polars
-
-    whole, text = polars.Int64, polars.String
-    stamps: dict[str, Any] = dict.fromkeys(("start", "send", "headers", "done", "scheduled"), whole)
-    stamps |= dict.fromkeys(("chunks", "empty", "tokens"), polars.List(whole))
-    if columns is not None:
-        read = {"send"}.union(*(_STAMPS.get(name, ()) for name in columns))
-        stamps = {name: kind for name, kind in stamps.items() if name in read}
-    fields = {
-        "sample_id": text,
-        "outcome": text,
-        "text": text,
-        "reasoning": text,
-        "finish_reason": text,
-        "usage": polars.Struct({"prompt_tokens": whole, "completion_tokens": whole}),
-        "times": polars.Struct(stamps),
-        "tries": whole,
-        "image_sha256": polars.List(text),
-        "error": text,
-        "prompt": text,
-        "recount": whole,
-        "trajectory": polars.Struct(
-            {
-                "exit": text,
-                "turns": whole,
-                "images": whole,
-                "think_seconds": polars.Float64,
-                "tool_seconds": polars.Float64,
-            }
-        ),
-    }
-    return {
-        name: kind
-        for name, kind in fields.items()
-        if columns is None or name not in _FOR or not {*_FOR[name]}.isdisjoint(columns)
-    }
-
-
-def _mended(piece: _Piece, damage: Damage) -> list[bytes]:
-    """The lines of a piece that are responses, rewritten for polars."""
-    lines = [_line(line) for line in piece.data.split(b"\n")[:-1]]
-    sound = [line for line in lines if line is not None]
-    if len(sound) < len(lines):
-        damage(piece.path, len(lines) - len(sound))
-    return sound
-
-
-def _line(line: bytes) -> bytes | None:
-    """A response rewritten with every field of its type; None: the line is no response."""
-    record = parse_line(line)
-    try:
-        assert record is not None
-        times, usage = record["times"], record["usage"] or {}
-        picked = {
-            "sample_id": _text(str(record["sample_id"])),
-            "outcome": record["outcome"],
-            "text": _text(record["text"]),
-            "reasoning": _text(record.get("reasoning")),
-            "finish_reason": _text(record.get("finish_reason")),
-            "usage": {
-                key: _whole(usage.get(key)) for key in ("prompt_tokens", "completion_tokens")
-            },
-            "times": {
-                **{key: int(times[key]) for key in ("start", "send", "done")},
-                **{key: _whole(times.get(key)) for key in ("headers", "scheduled")},
-                **{
-                    key: [int(one) for one in times.get(key, ())]
-                    for key in ("chunks", "empty", "tokens")
-                },
-            },
-            "tries": int(record["tries"]),
-            "image_sha256": [str(one) for one in record["image_sha256"]],
-            "error": _text(record.get("error")),
-            "prompt": _text(record.get("prompt")),
-            "recount": _whole(record.get("recount")),
-            "trajectory": _figures(record.get("trajectory")),
-        }
-        assert picked["outcome"] in _OUTCOMES
-    except (AssertionError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        return None
-    return json.dumps(picked, ensure_ascii=False).encode() + b"\n"
-
-
-def _figures(figures: Any) -> dict[str, Any] | None:
-    """Figures of an agent's work; None: it was one request, or they are damaged."""
-    try:
-        return {
-            "exit": _text(figures["exit"]),
-            **{key: _whole(figures.get(key)) for key in ("turns", "images")},
-            **{key: float(figures[key]) for key in ("think_seconds", "tool_seconds")},
-        }
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)
-
-
-def _text(value: Any) -> str | None:
-    """Text; half a surrogate pair becomes its escape, as in scores."""
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise TypeError("not text")
-    return value.encode("utf-8", "backslashreplace").decode()
+_FIELDS: Mapping[str, frozenset[str]] = {
+    field: frozenset(columns.split())
+    for field, columns in {
+        "text": "answer",
+        "reasoning": "reasoning",
+        "finish_reason": "finish_reason",
+        "error": "error",
+        "prompt": "prompt",
+        "image_sha256": "images image_sha256",
+        "recount": "recount",
+        "usage": "prompt_tokens completion_tokens tpot_ms",
+        "trajectory": "images exit agent_turns think_seconds tool_seconds",
+        "headers": "headers_ms",
+        "scheduled": "ttft_due_ms e2e_due_ms queue_ms",
+        "chunks": "chunks ttft_ms tpot_ms e2e_ms ttft_due_ms e2e_due_ms chunk_ms",
+        "empty": "tpot_ms",
+        "tokens": "tpot_ms",
+    }.items()
+}
+"""Field of a record → columns that need it."""
 
 
 def _new(frame: Any, last: tuple[int, Any] | None) -> tuple[Any, tuple[int, Any] | None]:

@@ -85,20 +85,18 @@ class Attempts:
         entry = self._folder.folded.get(name)
         return entry.bytes if entry is not None else (self._folder.path / name).stat().st_size
 
-    def only(self, index: int) -> tuple[Iterator[bytes], Iterator[dict[str, Any]]] | None:
-        """Answers of a shard with answers of exactly one attempt; None for any other shard.
+    def only(self, index: int) -> Iterator[bytes]:
+        """Answers of a shard with answers of exactly one attempt, none of any other shard.
 
-        Returns:
-            Whole lines, some MiB at a time, and the records in them; each iterator reads the file on demand.
+        Yields:
+            Whole lines, some MiB at a time.
         """
         names = [
             name
             for number in self._numbers.get(index, ())
             if (name := responses_name(index, number)) in self._folder.names
         ]
-        if len(names) != 1:
-            return None
-        return self._folder.pages(names[0]), self._folder.records(names[0])
+        return self._folder.pages(names[0]) if len(names) == 1 else iter(())
 
     def released(self, index: int, owner: str) -> str:
         """Why a shard was taken from a worker that is gone; empty without a recorded reason."""

@@ -160,7 +160,7 @@ def _with_code(text: str) -> str:
     pieces = code_pieces(text)
     if len(pieces) == 1:
         return escaped(text)
-    kept = [(is_code, with_outer_spaces(one, escaped)) for is_code, one in pieces]
+    kept = [(is_code, with_outer_spaces(one, escaped(one))) for is_code, one in pieces]
     return "".join(rf"\texttt{{{one}}}" if is_code else one for is_code, one in kept)
 
 

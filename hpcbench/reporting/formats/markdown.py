@@ -120,7 +120,7 @@ def _with_code(text: str) -> str:
     return "".join(
         f"`{visible(' '.join(one.split()))}`"
         if is_code
-        else with_outer_spaces(one, _within if place else escaped)
+        else with_outer_spaces(one, _within(one) if place else escaped(one))
         for place, (is_code, one) in enumerate(pieces)
     )
 

@@ -22,7 +22,7 @@ from hpcbench.reporting.writing import report
 from hpcbench.schema.metric import Metric
 from hpcbench.schema.model import Prices
 from hpcbench.schema.outputs import Report
-from hpcbench.speed.agents import Worked, trajectories
+from hpcbench.speed.agents import trajectories
 from tests.unit.agents.trajectories import Story, write_trajectories
 from tests.unit.evaluation.scene import with_metrics
 from tests.unit.small import describe, experiment, record
@@ -174,11 +174,11 @@ def test_many_samples_have_a_rate(tmp_path: Path) -> None:
     """40 samples of half a second, one after the other on one worker: two a second."""
     half = 500_000_000
     found = Story("s").says("1").response()
-    records = [
-        replace(found, times=replace(found.times, send=n * half, done=(n + 1) * half)).to_json()
+    answers = [
+        replace(found, times=replace(found.times, send=n * half, done=(n + 1) * half))
         for n in range(40)
     ]
-    work = trajectories([[Worked.from_json(one) for one in records]])
+    work = trajectories([answers])
     assert work is not None and work["samples_per_s"]["value"] == 2
     assert trajectories([]) is None
 

@@ -494,16 +494,6 @@ def test_a_table_of_several_run_tasks_needs_no_figures(measured: Experiment) -> 
         table([one], ["kind"], macro=True)
 
 
-def test_damaged_times_lose_the_times_and_not_the_answer(tmp_path: Path) -> None:
-    from hpcbench.experiment.view.answer import Answer
-
-    record_ = answer(1).to_json()
-    record_["times"] = {**record_["times"], "chunks": ["x"]}
-    found = Answer.measured_from_json(record_)
-    assert (found.text, found.measured.ttft_ms, found.measured.e2e_ms) == ("1", None, None)
-    assert found.measured.completion_tokens == 3
-
-
 def test_old_files_without_the_field_are_read(tmp_path: Path) -> None:
     here = run(tmp_path, metrics=["exact_match"])
     write_json(here.metrics_file, metrics_of(here).to_json())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def test_an_agent_s_work_is_measured_by_its_figures() -> None:
         )
         .says("42")
     )
-    answer = Answer.measured_from_json(story.response().to_json())
+    answer = Answer.of(story.response(), measured=True)
     assert (answer.exit, answer.turns, answer.tool_calls) == ("answered", 4, 5)
     found = {one.name: one.score(answer.measured, ()).numerator for one in (
         TurnsOfAgents(), ToolCalls(), WastedCalls(), PlanAdherence()
@@ -87,20 +88,20 @@ def test_an_agent_s_work_is_measured_by_its_figures() -> None:
 
 def test_what_an_answer_lacks_has_no_value() -> None:
     story = Story("s1").says("42")
-    measured = Answer.measured_from_json(story.response().to_json()).measured
+    measured = Answer.of(story.response(), measured=True).measured
     with pytest.raises(NotMeasuredError, match="no plan"):
         PlanAdherence().score(measured, ())
-    one = Answer.measured_from_json(response("s1").to_json())
+    one = Answer.of(response("s1"), measured=True)
     assert (one.exit, one.turns, one.tool_calls) == (None, None, None)
     with pytest.raises(NotMeasuredError, match="one request"):
         ToolCalls().score(one.measured, ())
 
 
 @pytest.mark.parametrize(
-    "damage", [3, {}, {"exit": 3, "turns": "x", "calls": {"a": "b"}}, {"calls": [1], "plan": 3},
+    "damage", [{}, {"exit": 3, "turns": "x", "calls": {"a": "b"}}, {"calls": [1], "plan": 3},
                {"plan": {"steps": 0, "done": 1}}],
 )  # fmt: skip
-def test_damaged_figures_have_no_value(damage: object) -> None:
-    answer = Answer.measured_from_json({**response("s1").to_json(), "trajectory": damage})
+def test_damaged_figures_have_no_value(damage: dict[str, Any]) -> None:
+    answer = Answer.of(replace(response("s1"), trajectory=damage), measured=True)
     assert (answer.exit, answer.turns, answer.tool_calls) == (None, None, None)
     assert answer.measured.plan_adherence is None
