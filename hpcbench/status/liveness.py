@@ -134,7 +134,8 @@ def process_lives(pid: int, experiment: Experiment) -> bool:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
     except OSError:
         return False
-    return experiment.path.resolve().name in command and started(pid) is not None
+    name = experiment.manifest.id or experiment.path.resolve().name
+    return name in command and started(pid) is not None
 
 
 def supervisors(experiment: Experiment, passes: Sequence[Round]) -> tuple[list[str], str]:

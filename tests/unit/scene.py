@@ -97,10 +97,12 @@ class Scene:
         end: str | None = None,
         took: float = 100.0,
         restart: int = 0,
+        host: str = "h",
+        pid: int = 2**22 + 1,
         **details: Any,
     ) -> None:
         """An attempt at a shard: with answers, and how it ended if it did."""
-        owner = {"job": job, "restart": restart, "host": "h", "pid": 2**22 + 1, "node": "n1"}
+        owner = {"job": job, "restart": restart, "host": host, "pid": pid, "node": "n1"}
         at = self.now - ago
         path = self.experiment.shard_events(task, index, attempt)
         with Appender(path) as log:

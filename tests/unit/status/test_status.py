@@ -23,7 +23,7 @@ from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.process_identity import identity
 from hpcbench.files import lease
-from hpcbench.files.atomic import Appender, write_json
+from hpcbench.files.atomic import Appender, read_json, write_json
 from hpcbench.files.lease import boot_id
 from hpcbench.finalise import advance
 from hpcbench.resume import last_job
@@ -637,6 +637,33 @@ def test_a_supervisor_of_before_is_known_by_the_experiments_name(
         supervised(scene, f"{socket.gethostname()}:{process.pid}")
         assert Observer(scene.experiment).look().state == state
         assert bool(_busy(scene.experiment, frozenset())) == (state == "running")
+
+
+def test_no_shard_is_lost_where_its_workers_supervisor_cannot_be_seen(tmp_path: Path) -> None:
+    """A container has the host's name and processes of its own: the worker's number says nothing there."""
+    scene = Scene(tmp_path, executor="local")
+    host = socket.gethostname()
+    scene.claimed(host=host, ago=HOUR)
+    supervised(scene, f"{host}:1", process={**identity(1), "space": f"{boot_id()}-4026532999"})
+    [shard, *_] = Observer(scene.experiment).shards()
+    assert shard.state == "silent"
+
+
+def test_a_worker_is_known_by_the_experiments_id_where_the_folder_has_another_name(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(tmp_path, executor="local")
+    before = scene.experiment
+    write_json(before.manifest_file, {**read_json(before.manifest_file), "id": before.id})
+    code = "import sys; print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(before.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()  # it has its arguments now
+        scene.claimed(host=socket.gethostname(), pid=process.pid, ago=HOUR)
+        supervised(scene, f"{socket.gethostname()}:{os.getpid()}", process=identity(os.getpid()))
+        mounted = before.path.rename(tmp_path / "mount")  # as a bind mount of that name
+        [shard, *_] = Observer(Experiment(mounted)).shards()
+    assert shard.state == "silent"
 
 
 def test_a_submission_that_ends_while_we_look_is_not_taken_for_cut_off(
