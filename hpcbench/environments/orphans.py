@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.files.removal import remove_tree
-from hpcbench.monitor.host import Process, process
+from hpcbench.process_table import Process, own_pids, process
 
 HELPERS = ("squashfuse", "squashfuse_ll", "fuse-overlayfs", "fuse2fs", "gocryptfs")
 """Programs that Apptainer starts to mount an image."""
@@ -118,14 +118,10 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def _own_processes() -> Iterator[Process]:
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):  # it has already ended
-            if entry.stat().st_uid == os.getuid():
-                found = process(int(entry.name))
-                if found is not None and found.state != "Z":
-                    yield found
+    for pid in own_pids():
+        found = process(pid)
+        if found is not None and found.state != "Z":
+            yield found
 
 
 def _kill(processes: list[Process]) -> None:

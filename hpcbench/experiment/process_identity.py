@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from hpcbench.files.lease import is_dead, this_process
+from hpcbench.process_table import process
 
 
 def identity(pid: int) -> dict[str, Any]:
@@ -33,9 +33,5 @@ def lives(who: Mapping[str, Any]) -> bool | None:
 
 def started(pid: int) -> str | None:
     """Start of a process of this machine, in ticks since the boot; None: no such process, or a zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else fields[19]
+    found = process(pid)
+    return None if found is None or found.state in "ZX" else str(found.start_ticks)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from hpcbench.monitor.host import Process, ProcessTree, process
+from hpcbench.monitor.host import ProcessTree
 from hpcbench.monitor.nvml import Gpu
 from hpcbench.monitor.phases import Reading, throttle_names
+from hpcbench.process_table import Process, process
 
 GIB = 1 << 30
 

@@ -12,31 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-TICKS = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
+from hpcbench.process_table import Process, kernel_file, pids, process
 
 _NO_LIMIT = 1 << 60
 """Control groups of version 1 write a number near 2^63 for "no limit"."""
 
 _JOB = re.compile(r"^.*/job_\d+")
 """The group of a whole job, in Slurm's `…/uid_0/job_7/step_0/task_0` and `…/job_7/step_0/user/task_0`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One process of a tree, as seen at one moment."""
-
-    pid: int
-    name: str
-    state: str
-    """R, S, D, Z …"""
-    parent: int
-    session: int
-    start_ticks: int
-    """Ticks after boot: together with the pid, a unique name of the process."""
-    cpu_seconds: float
-    """User and system time of all its threads."""
-    rss_bytes: int
 
 
 @dataclass
@@ -76,9 +58,9 @@ class ProcessTree:
 
     def _search(self, known: dict[int, Process]) -> None:
         """Add new processes of the tree to `known`."""
-        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 (half the cost)
-        self._strangers &= pids
-        found = (process(pid) for pid in pids - self._strangers - known.keys())
+        every = pids()
+        self._strangers &= every
+        found = (process(pid) for pid in every - self._strangers - known.keys())
         fresh = {one.pid: one for one in found if one is not None}
         sessions = {one.session for one in known.values() if one.session == one.pid}
         while True:
@@ -138,25 +120,6 @@ def cpu_name() -> str:
         if name.strip() == "model name":
             return value.strip()
     return platform.machine()
-
-
-def process(pid: int) -> Process | None:
-    """Read one process; None: there is no process with that number."""
-    # `PID (NAME) STATE PPID PGRP SESSION …`; a name may contain any character, parentheses too.
-    head, _, rest = _read(Path(f"/proc/{pid}/stat")).rpartition(")")
-    fields = rest.split()
-    if len(fields) < 22:
-        return None
-    return Process(
-        pid=pid,
-        name=head.partition("(")[2],
-        state=fields[0],
-        parent=int(fields[1]),
-        session=int(fields[3]),
-        start_ticks=int(fields[19]),
-        cpu_seconds=(int(fields[11]) + int(fields[12])) / TICKS,
-        rss_bytes=int(fields[21]) * PAGE,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,13 +285,7 @@ def network(kernel: Path = Path("/sys/class")) -> dict[str, Traffic]:
 
 
 def _read(path: Path) -> str:
-    """A small file of the kernel's; empty: it is gone or not readable for us."""
-    try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (unbuffered: half the cost)
-            parts = iter(lambda: file.read(65536), b"")
-            return b"".join(parts).decode(errors="replace")
-    except OSError:
-        return ""
+    return kernel_file(path).decode(errors="replace")
 
 
 def _number(path: Path) -> int | None:

@@ -22,6 +22,7 @@ from hpcbench.portal.index import ExperimentQuery
 from hpcbench.portal.models.cluster import Cluster, ClusterJob, LocalWork, NodeCell, Partition
 from hpcbench.portal.models.live import ClusterNews
 from hpcbench.portal.quotas import disk_usages
+from hpcbench.process_table import command, own_pids
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.site import Site
 from hpcbench.slurm.nodes import Node, expand_nodes, nodes_answer, parse_nodes, partitions_answer
@@ -253,19 +254,8 @@ def _processes(folders: Mapping[str, str]) -> Counter[str]:
     """Experiment → the user's processes on this machine whose command names the experiment's folder."""
     found: Counter[str] = Counter()
     wanted = {os.fsencode(folder): identity for identity, folder in folders.items()}
-    user = os.geteuid()
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        try:
-            if entry.stat().st_uid != user:
-                continue
-            with open(f"/proc/{entry.name}/cmdline", "rb") as file:  # noqa: PTH123 - thousands
-                words = file.read(65_536).split(b"\0")
-        except OSError:
-            continue
-        for word in words:
-            if word in wanted:
-                found[wanted[word]] += 1
-                break
+    for pid in own_pids():
+        named = next((wanted[word] for word in command(pid) if word in wanted), None)
+        if named is not None:
+            found[named] += 1
     return found

@@ -6,7 +6,8 @@ import contextlib
 import ctypes
 import gc
 import os
-from pathlib import Path
+
+from hpcbench.process_table import process
 
 _M_ARENA_MAX = -8
 """glibc's number of the parameter for the most heaps of threads."""
@@ -18,8 +19,8 @@ eight heaps on two processors."""
 
 def resident() -> int:
     """Bytes of memory that this process holds."""
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    own = process(os.getpid())
+    return own.rss_bytes if own else 0
 
 
 def share_heaps() -> None:

@@ -32,6 +32,7 @@ from hpcbench.planning import clock
 from hpcbench.portal.faults import PortalFault, missing
 from hpcbench.portal.models.plans import Action, Submitted
 from hpcbench.portal.user_definitions import Definitions, File
+from hpcbench.process_table import command, environment
 from hpcbench.submit.serve_job import serve_jobs
 
 KEPT = 50
@@ -239,12 +240,8 @@ def started_with() -> dict[str, str]:
 
     The portal limits its own libraries to few threads; an experiment on a compute node needs more.
     """
-    try:
-        held = Path("/proc/self/environ").read_bytes().split(b"\0")
-    except OSError:
-        return dict(os.environ)
-    pairs = (os.fsdecode(one).partition("=") for one in held if b"=" in one)
-    return {name: value for name, _, value in pairs}
+    pairs = (os.fsdecode(one).partition("=") for one in environment(os.getpid()) if b"=" in one)
+    return {name: value for name, _, value in pairs} or dict(os.environ)
 
 
 def _remember_secrets(text: str, environment: Mapping[str, str]) -> None:
@@ -274,11 +271,7 @@ def _lives(process: subprocess.Popen[bytes]) -> bool:
 
 def _alive(pid: object, folder: Path) -> bool:
     """Whether a process of an earlier portal still runs: its command line contains the folder."""
-    try:
-        words = Path(f"/proc/{int(str(pid))}/cmdline").read_bytes().split(b"\0")
-    except (OSError, ValueError):
-        return False
-    return os.fsencode(folder) in words
+    return isinstance(pid, int) and os.fsencode(folder) in command(pid)
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ import os
 import pwd
 import socket
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
@@ -24,6 +23,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.process_identity import lives, started
 from hpcbench.experiment.submission import Round, Step, job_name, names_of, rounds
 from hpcbench.experiment.view.workers import worker_runs
+from hpcbench.process_table import command
 
 GONE = "its worker is gone"
 
@@ -130,12 +130,8 @@ def remaining(experiment: Experiment) -> list[ShardState]:
 
 def process_lives(pid: int, experiment: Experiment) -> bool:
     """Whether a process of this host runs and works on the experiment; the path in its command may differ."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-    except OSError:
-        return False
-    name = experiment.manifest.id or experiment.path.resolve().name
-    return name in command and started(pid) is not None
+    name = (experiment.manifest.id or experiment.path.resolve().name).encode()
+    return any(name in word for word in command(pid)) and started(pid) is not None
 
 
 def supervisors(experiment: Experiment, passes: Sequence[Round]) -> tuple[list[str], str]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
+from hpcbench.process_table import process
 from hpcbench.wrapper import process_tree
 
 log = logging.getLogger("hpcbench.wrapper")
@@ -23,7 +23,6 @@ log = logging.getLogger("hpcbench.wrapper")
 _SECONDS = 1.0
 _LOOKS = 10
 """Samples between two searches for its processes, which on a busy node read much of /proc."""
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(slots=True)
@@ -65,7 +64,7 @@ class Sampler:
             if looks % _LOOKS == 0:
                 pids = process_tree.members(self._leader, self._mark)
             looks += 1
-            if total := sum(map(_resident, pids)):
+            if total := sum(one.rss_bytes for one in map(process, pids) if one):
                 peaks.host = max(peaks.host or 0, total)
             if gpus is not None:
                 peaks.gpus = gpus.peak(pids)
@@ -110,11 +109,3 @@ class _Gpus:
     def close(self) -> None:
         """Close the driver."""
         self._nvml.close()
-
-
-def _resident(pid: int) -> int:
-    """Bytes; 0 once the process is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    except (OSError, IndexError, ValueError):
-        return 0

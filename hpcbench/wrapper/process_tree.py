@@ -12,8 +12,9 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
+
+from hpcbench.process_table import command, environment, pids, process
 
 MARK = "HPCBENCH_ENGINE_MARK"
 """Environment variable of an engine and all its descendants."""
@@ -22,7 +23,6 @@ TRACKER_SECONDS = 2.0
 """Seconds for which a tracker of shared memory may outlive the processes it tracks."""
 
 _PR_SET_PDEATHSIG = 1
-_THREADS = 17  # number of threads: field 20 of /proc/PID/stat, counted after the name
 _libc = ctypes.CDLL(None)  # loaded here: between fork and exec no import is allowed
 
 
@@ -43,7 +43,9 @@ def members(leader: int, mark: str) -> set[int]:
 
     A zombie counts as gone, unless its first thread ended and other threads live on.
     """
-    return {pid for pid in _living() if _session(pid) == leader or _marked(pid, mark)}
+    mine = f"{MARK}={mark}".encode()
+    living = (one for one in map(process, pids()) if one is not None and one.lives)
+    return {one.pid for one in living if one.session == leader or mine in environment(one.pid)}
 
 
 def send(leader: int, mark: str, number: signal.Signals) -> set[int]:
@@ -63,7 +65,7 @@ def kill(leader: int, mark: str, since: float) -> set[int]:
     found = members(leader, mark)
     spared = time.monotonic() - since < TRACKER_SECONDS
     for pid in found:
-        if not (spared and _is_tracker(pid)):
+        if not (spared and any(b"multiprocessing.resource_tracker" in one for one in command(pid))):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
     return found
@@ -119,44 +121,5 @@ def _stand_guard(reader: int) -> None:
 
 def state(pid: int) -> str | None:
     """R, S, D, T, Z … of proc(5); None: there is no such process."""
-    fields = _stat(pid)
-    return fields[0] if fields else None
-
-
-def _living() -> Iterator[int]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and _lives(_stat(int(entry.name))):
-            yield int(entry.name)
-
-
-def _lives(fields: list[str]) -> bool:
-    if not fields or fields[0] == "X":
-        return False
-    return fields[0] != "Z" or int(fields[_THREADS]) > 1
-
-
-def _stat(pid: int) -> list[str]:
-    """Fields of `/proc/PID/stat` after the name: state, parent, group, session …; empty: it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _session(pid: int) -> int:
-    fields = _stat(pid)
-    return int(fields[3]) if len(fields) > 3 else -1
-
-
-def _is_tracker(pid: int) -> bool:
-    try:
-        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-
-
-def _marked(pid: int, mark: str) -> bool:
-    try:
-        return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # gone, or another user's
-        return False
+    found = process(pid)
+    return found.state if found else None
