@@ -14,7 +14,6 @@ are removed, the least recently used first.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import math
 import os
@@ -28,6 +27,7 @@ from hpcbench.data.durability import BOOT
 from hpcbench.data.progress import size_text
 from hpcbench.data.tree import Tree, at_once, walk
 from hpcbench.errors import EnvironmentFault
+from hpcbench.files import flock
 from hpcbench.files.lease import (
     alone,
     leftovers,
@@ -210,11 +210,9 @@ def _unused(folder: Path) -> Iterator[list[Path]]:
         for target in folder.iterdir():
             if not target.is_dir() or target.name.startswith("tmp-"):
                 continue
-            descriptor = os.open(_use_file(target), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            stack.callback(os.close, descriptor)
             with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                found.append((os.fstat(descriptor).st_mtime, target))
+                if stack.enter_context(flock.locked(_use_file(target))):
+                    found.append((_use_file(target).stat().st_mtime, target))
         yield [target for _, target in sorted(found)]
 
 
@@ -223,10 +221,9 @@ def _hold(target: Path) -> None:
     with _holding:
         while target not in _held:
             descriptor = os.open(_use_file(target), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            with contextlib.suppress(
-                OSError
-            ):  # a file system without locks: no process removes copies either
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            # On a file system without locks no process removes copies either.
+            with contextlib.suppress(OSError):
+                flock.lock(descriptor, wait=True, shared=True)
             if os.fstat(descriptor).st_nlink:
                 _held[target] = descriptor
             else:  # the copy was removed just now

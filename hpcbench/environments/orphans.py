@@ -6,7 +6,6 @@ A worker's folder is locked while the worker lives: the kernel releases a lock h
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import signal
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.files import flock
 from hpcbench.files.removal import remove_tree
 from hpcbench.process_table import Process, own_pids, process
 
@@ -85,7 +85,7 @@ def held_folder(near: str) -> Iterator[Path]:
             lock.flush()
             # On a file system without locks, the folder stays unlocked, and no other process removes it.
             with contextlib.suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                flock.lock(lock.fileno())
                 Path(lock.name).rename(folder / LOCK)  # no process may see it unlocked
             yield folder
     finally:
@@ -110,9 +110,10 @@ def _is_abandoned(folder: Path) -> bool:
         with os.fdopen(os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)) as lock:
             if lock.read() != socket.gethostname():
                 return False  # on a shared file system: its lock may be invisible here
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not flock.lock(lock.fileno()):
+                return False
             remove_tree(folder)
-    except OSError:  # held, already removed, or not removable
+    except OSError:  # already removed, or not removable
         return False
     return True
 

@@ -7,11 +7,9 @@ memory and end with the portal; tokens of scripts are in a file.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import threading
 import time
@@ -25,6 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hpcbench import secret
 from hpcbench.files.atomic import write_private
+from hpcbench.files.flock import locked
 from hpcbench.files.private import read_secret
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.base import Model
@@ -286,18 +285,13 @@ class Tokens:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[list[_StoredToken]]:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self._path.with_suffix(".lock"), flags, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with locked(self._path.with_suffix(".lock"), wait=True):
             now = self._clock()
             kept = [one for one in self._read() if now < one.row.expires]
             yield kept
             write_private(
                 self._path, json.dumps([one.model_dump() for one in kept], indent=2) + "\n"
             )
-        finally:
-            os.close(descriptor)
 
     def _read(self) -> tuple[_StoredToken, ...]:
         with self._lock:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.files.atomic import write_private
+from hpcbench.files.flock import locked
 from hpcbench.files.private import folder_fault, own_folder, read_secret, state_folder
 
 LONGEST_SOCKET = 107
@@ -106,23 +105,7 @@ def read_state(place: RuntimeDir) -> dict[str, Any] | None:
 def running(place: RuntimeDir) -> bool:
     """Whether a portal holds the lock."""
     try:
-        with holding(place) as held:
-            return not held
+        with locked(place.lock) as free:
+            return not free
     except FileNotFoundError:
         return False
-
-
-@contextlib.contextmanager
-def holding(place: RuntimeDir) -> Iterator[bool]:
-    """Hold the lock, if it is free; the kernel releases it however the process ends."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(place.lock, flags, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)

@@ -7,17 +7,17 @@ line is one write, and a portal reads the lines of the others before each answer
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbench.files.atomic import parse_line, sync_folder, write_all
+from hpcbench.files.flock import lock
 from hpcbench.files.private import own_folder, state_folder
 
 MOST_NOTE = 2_000
@@ -66,7 +66,10 @@ class Flags:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self.path, flags, 0o600)
         try:
-            with self._lock, _alone(descriptor):
+            with self._lock:
+                # A file system without locks cannot exclude the user's other portals.
+                with suppress(OSError):
+                    lock(descriptor, wait=True)
                 size = os.fstat(descriptor).st_size
                 whole = _whole(descriptor, size)
                 if whole < size:
@@ -115,17 +118,3 @@ def _whole(descriptor: int, size: int) -> int:
     tail = os.pread(descriptor, 1 << 16, max(0, size - (1 << 16)))
     at = tail.rfind(b"\n")
     return size if not size else size - len(tail) + at + 1
-
-
-@contextmanager
-def _alone(descriptor: int) -> Iterator[None]:
-    """Exclude other portals of the user from writing; file systems without locks give no such guarantee."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -21,6 +21,7 @@ import uvicorn
 
 import hpcbench
 from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.files.flock import locked
 from hpcbench.portal import own_memory, peer_accounts, runtime_dir
 from hpcbench.portal.access_tokens import Desk, Tokens, owner_token
 from hpcbench.portal.addresses import how_to_reach, real_host, tunnel_line
@@ -108,7 +109,7 @@ def run(settings: Settings, tell: Callable[[str], None]) -> int:
     here = runtime_dir.find()
     if (why := runtime_dir.refused()) is not None:
         tell(f"{why}: the portal's socket is in {here.folder} instead")
-    with runtime_dir.holding(here) as free:
+    with locked(here.lock) as free:
         if not free:
             return 1 if _running_already(here, tell) is None else 0
         _be_modest()

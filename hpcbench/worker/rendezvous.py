@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.files.flock import locked
 from hpcbench.subprocesses import printed
 
 LOWEST, HIGHEST = 20_000, 60_000
@@ -86,8 +87,10 @@ def held_port(address: str, scratch: str) -> Iterator[int]:
         lock = Path(scratch) / f"hpcbench-port-{os.getuid()}-{port}"
         with contextlib.ExitStack() as held:
             try:
-                fcntl.flock(held.enter_context(lock.open("a")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                free = held.enter_context(locked(lock))
             except OSError:
+                continue
+            if not free:
                 continue
             held.callback(lock.unlink, missing_ok=True)
             if all(_is_free(one) for one in range(port, port + ROW)):

@@ -12,6 +12,7 @@ import pytest
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.files.atomic import write_private
+from hpcbench.files.flock import locked
 from hpcbench.portal import runtime_dir
 from hpcbench.portal.serve import listening
 
@@ -41,7 +42,7 @@ def test_a_loose_umask_opens_nothing(runtime: Path) -> None:
     try:
         found = runtime_dir.find()
         write_private(found.token, "x")
-        with listening(found), runtime_dir.holding(found):
+        with listening(found), locked(found.lock):
             modes = {path.name: path.lstat().st_mode & 0o777 for path in found.folder.iterdir()}
     finally:
         os.umask(before)
@@ -166,9 +167,9 @@ def test_a_secret_that_others_can_read_is_none(tmp_path: Path) -> None:
 def test_one_portal_a_user_and_host(runtime: Path) -> None:
     here = runtime_dir.find()
     assert not runtime_dir.running(here)
-    with runtime_dir.holding(here) as held:
+    with locked(here.lock) as held:
         assert held
-        with runtime_dir.holding(here) as second:
+        with locked(here.lock) as second:
             assert not second
         assert runtime_dir.running(here)
         assert runtime_dir.read_state(here) is None, "it has not said yet how to reach it"
