@@ -253,11 +253,11 @@ class EngineProcess:
         async with on_loopback(self._socket) as port:
             yield f"http://127.0.0.1:{port}", self._key
 
-    async def cause(self) -> str:
-        """The wrapper's word for the reason of the engine's end; `unknown` if it has none."""
+    async def cause(self, blamed: RankFailure | None) -> str:
+        """The cause of the engine's end by the rank to blame, or by the wrapper; else `unknown`."""
         if await self.taken():
             return TAKEN
-        if (blamed := await self.blamed()) is not None:
+        if blamed is not None:
             return blamed.cause
         try:
             return str((await self.client.status())["error"]["cause"])

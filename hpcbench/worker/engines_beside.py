@@ -80,8 +80,9 @@ class EnginesBeside:
 
     async def died(self, gone: EngineGone) -> None:
         """Handle the end of the engine of `gone.model`: all end, and the next `of` loads them again."""
-        name = gone.model
-        message, _ = await log_death(self._engines.get(name), name, gone, self._events)
+        name, engine = gone.model, self._engines.get(gone.model)
+        blamed = await engine.blamed() if engine is not None else None
+        message, _ = await log_death(engine, name, gone, blamed, self._events)
         self._deaths[name] += 1
         if self._deaths[name] >= ENGINE_DEATHS:
             self._given_up[name] = (

@@ -13,7 +13,7 @@ from hpcbench.worker.engine import TAKEN, EngineProcess, Loaded, explained
 from hpcbench.worker.event_log import WorkerEvents
 from hpcbench.worker.job_watch import JobWatch
 from hpcbench.worker.limit_watch import LimitWatch
-from hpcbench.worker.ranks import NOT_JOINED
+from hpcbench.worker.ranks import NOT_JOINED, RankFailure
 from hpcbench.worker.token_watch import TokenWatch
 
 ENGINE_DEATHS = 2
@@ -110,12 +110,12 @@ class Serving:
         Returns:
             Whether model or samples may be the cause; False: its machines were taken away, or its job ends.
         """
-        blamed = await self.wrapper.blamed() if self._stop.is_set() else None
-        if blamed is not None and blamed.kind == "no_step":
-            # Slurm ends the steps on other nodes with their job, while this worker drains.
+        blamed = await self.wrapper.blamed()
+        # Slurm ends the steps on other nodes with their job, while this worker drains.
+        if self._stop.is_set() and blamed is not None and blamed.kind == "no_step":
             self.wrapper.model = None
             return False
-        message, cause = await log_death(self.wrapper, model.name, gone, self._events)
+        message, cause = await log_death(self.wrapper, model.name, gone, blamed, self._events)
         self.wrapper.model = None
         if cause == TAKEN:
             return False
@@ -199,11 +199,14 @@ async def _hardware(engine: EngineProcess, model: Model) -> dict[str, Any]:
 
 
 async def log_death(
-    engine: EngineProcess | None, model: str, gone: EngineGone, events: WorkerEvents
-) -> tuple[str, str | None]:
+    engine: EngineProcess | None,
+    model: str,
+    gone: EngineGone,
+    blamed: RankFailure | None,
+    events: WorkerEvents,
+) -> tuple[str, str]:
     """Log an engine's own end; returns its message and its cause. None: the engine was ended meanwhile."""
-    cause = "unknown" if engine is None else await engine.cause()
-    blamed = None if engine is None else await engine.blamed()
+    cause = "unknown" if engine is None else await engine.cause(blamed)
     message = str(blamed or gone)
     events.write("engine_died", sync=True, model=model, message=message, cause=cause)
     return message, cause
