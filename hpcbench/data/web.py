@@ -269,17 +269,19 @@ class _Web:
         """Do what asks the server; once more with another token, if the server rejects this one."""
         if self._bearer is None:
             return ask()
-        for again in (False, True):
-            token = self._bearer.token()
+
+        def answer() -> T | OSError:
             try:
-                found = ask()
+                return ask()
             except OSError as error:
-                if again or not _is_401(error) or not self._bearer.rejected(token):
-                    raise
-            else:
-                self._bearer.accepted(token)
-                return found
-        raise AssertionError("unreachable")
+                if _is_401(error):
+                    return error
+                raise
+
+        found = self._bearer.asked(answer, lambda one: isinstance(one, OSError))
+        if isinstance(found, OSError):
+            raise found
+        return found
 
     def _read(
         self, url: str, file: StoredFile, start: int, stop: int, mark: str

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator
 
@@ -21,6 +21,8 @@ from hpcbench.oauth.options import AuthOptions, in_the_clear
 
 PATIENCE = 60.0
 """Longest wait for a token server that cannot answer, seconds."""
+
+Answer = TypeVar("Answer")
 
 _LOG = logging.getLogger("hpcbench.oauth")
 
@@ -93,13 +95,32 @@ class Bearer:
                     raise EnvironmentFault(f"no token of {self._options.server}: {self._failure}")
                 time.sleep(pause)
 
-    def rejected(self, access: str) -> bool:
+    def asked(self, ask: Callable[[], Answer], unauthorised: Callable[[Answer], bool]) -> Answer:
+        """A server's answer; if it is 401 and there is another token, the answer to that one.
+
+        Args:
+            ask: asks the server with the `headers` of this moment.
+            unauthorised: whether an answer is 401.
+
+        Raises:
+            EnvironmentFault: there is no token.
+        """
+        token = self.token()
+        answer = ask()
+        if unauthorised(answer) and self._rejected(token):
+            token = self.token()
+            answer = ask()
+        if not unauthorised(answer):
+            self._accepted(token)
+        return answer
+
+    def _rejected(self, access: str) -> bool:
         """A server answered 401 to a request with this token; returns whether the next one is another."""
         with self._lock:
             dropped = self._life.rejected(access, token_file.now())
             return dropped or self._life.usable(token_file.now()) not in (access, None)
 
-    def accepted(self, access: str) -> None:
+    def _accepted(self, access: str) -> None:
         """A server answered something else than 401."""
         with self._lock:
             self._life.accepted(access)

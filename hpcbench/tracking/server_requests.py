@@ -86,17 +86,13 @@ class Web:
         Raises:
             EnvironmentFault: the server cannot be reached, or there is no token for it.
         """
-        if self._bearer is None:
+        bearer = self._bearer
+        if bearer is None:
             return self._call(method, path, body, headers)
-        for again in (False, True):
-            token = self._bearer.token()
-            found = self._call(method, path, body, {**self._bearer.headers(), **headers})
-            if found[0] != 401:
-                self._bearer.accepted(token)
-                break
-            if again or not self._bearer.rejected(token):
-                break
-        return found
+        return bearer.asked(
+            lambda: self._call(method, path, body, {**bearer.headers(), **headers}),
+            lambda answer: answer[0] == 401,
+        )
 
     def _call(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
