@@ -378,10 +378,9 @@ def test_a_client_whose_engine_was_replaced_gets_its_answers_from_the_next_one(
             await control.unload()
             await control.loaded(wrapper.body())
             answers = [await client.ask(request()) for _ in range(2)]
-            assert [(one.outcome, one.text, one.tries) for one in answers] == [
-                ("ok", TEXT, 2),
-                ("ok", TEXT, 1),
-            ]
+            assert [(one.outcome, one.text) for one in answers] == [("ok", TEXT)] * 2
+            # The client may have heard of the end by its report before it asks.
+            assert answers[0].tries <= 2 and answers[1].tries == 1
             assert await client.take("direct") == "direct"
             assert (await client.ask(request())).text == TEXT
 
