@@ -11,7 +11,6 @@ from hpcbench.experiment.control import said
 from hpcbench.experiment.event_log import time_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.attempts import Attempts
-from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.experiment.view.readings import last_reading, monitor_heard
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.resume import last_job
@@ -124,6 +123,8 @@ def _needs(facts: Facts, state: State) -> str | None:
 
 def _after_a_poor_end(experiment: Experiment) -> str:
     """Remedy for an experiment that ended incomplete or failed: `resume` only if something is left to ask."""
+    from hpcbench.experiment.view.metrics_json import metrics_of  # late, as in `causes`
+
     resume = f"`hpcbench resume {experiment.id}` sends the failed and the unsent requests"
     try:
         tables = metrics_of(experiment).run_tasks.values()

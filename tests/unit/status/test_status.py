@@ -806,3 +806,12 @@ def test_a_claimed_shard_is_never_unknown_and_lost_only_by_slurms_word(
         assert word == "claimed"
     if word == "running":
         assert answered
+
+
+def test_a_status_loads_no_models_of_metrics_before_there_are_any() -> None:
+    """To define them takes as long as to read a small experiment."""
+    code = (
+        "import sys, hpcbench.status; print('hpcbench.experiment.view.metrics_json' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
