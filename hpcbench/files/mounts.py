@@ -1,4 +1,4 @@
-"""Whether a folder is on a disk of this machine: SQLite's locks and its log need one."""
+"""The kind of file system that a folder is on. SQLite's locks and its log need a disk of this machine."""
 
 from __future__ import annotations
 
@@ -20,17 +20,23 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def is_local(path: Path, mounts: str | None = None) -> bool:
-    """Whether a folder, which need not exist, is on a disk of this machine.
+    """Whether a folder is on a disk of this machine, as `kind_of`; a folder without a known mount is."""
+    kind = kind_of(path, mounts)
+    return kind is None or kind in LOCAL
+
+
+def kind_of(path: Path, mounts: str | None = None) -> str | None:
+    """Kind of a folder's file system, `xfs` or `lustre`; None: it has no known mount.
 
     Args:
-        path: the folder.
-        mounts: content of /proc/self/mountinfo; None: read it. A folder without a known mount is local.
+        path: the folder, which need not exist.
+        mounts: content of /proc/self/mountinfo; None: read it.
     """
     if mounts is None:
         try:
             mounts = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
         except OSError:
-            return True
+            return None
     wanted = Path(os.path.realpath(path))
     kinds: dict[Path, str] = {}
     for line in mounts.splitlines():
@@ -39,5 +45,4 @@ def is_local(path: Path, mounts: str | None = None) -> bool:
             kinds[Path(_ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[4]))] = (
                 after.split()[0]
             )
-    own = next((kinds[one] for one in (wanted, *wanted.parents) if one in kinds), None)
-    return own is None or own in LOCAL
+    return next((kinds[one] for one in (wanted, *wanted.parents) if one in kinds), None)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from hpcbench.files.mounts import kind_of
 from hpcbench.portal.models.cluster import DiskUsage
 
 PATIENCE = 3.0
@@ -30,7 +31,6 @@ def disk_usages(places: Mapping[str, Path]) -> tuple[DiskUsage, ...]:
     """
     found: list[DiskUsage] = []
     seen: set[int] = set()
-    kinds = _kinds()
     for name, path in places.items():
         looked = _look(path)
         if looked is None or looked[0] in seen:
@@ -38,7 +38,7 @@ def disk_usages(places: Mapping[str, Path]) -> tuple[DiskUsage, ...]:
         device, usage = looked
         seen.add(device)
         found.append(usage.model_copy(update={"name": name}))
-        if _mounted_as(kinds, path) == "lustre" and shutil.which("lfs"):
+        if kind_of(path) == "lustre" and shutil.which("lfs"):
             argv = ("lfs", "quota", "-q", "-u", _user(), str(path))
             found.extend(parse_quota(_said(*argv), name, str(path)))
     if shutil.which("quota"):
@@ -108,22 +108,6 @@ def _said(*argv: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout
-
-
-def _kinds() -> dict[str, str]:
-    """Mount point → kind of file system."""
-    try:
-        lines = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return {}
-    return {words[1]: words[2] for line in lines if len(words := line.split(" ")) > 2}
-
-
-def _mounted_as(kinds: Mapping[str, str], path: Path) -> str:
-    for place in (path, *path.parents):
-        if str(place) in kinds:
-            return kinds[str(place)]
-    return ""
 
 
 def _user() -> str:

@@ -208,3 +208,20 @@ def test_a_file_system_that_hangs_is_left_out(
     assert quotas.disk_usages({"home": tmp_path}) == ()
     held.set()
     assert over.wait(30)
+
+
+def test_a_link_to_lustre_shows_the_quota_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far, near = tmp_path / "far away", tmp_path / "scratch"
+    far.mkdir()
+    near.symlink_to(far)
+    mounts, lfs = tmp_path / "mounts", tmp_path / "lfs"
+    place = str(far).replace(" ", "\\040")
+    mounts.write_text(f"22 1 0:1 / / rw - ext4 x rw\n40 22 0:9 / {place} rw - lustre x rw\n")
+    lfs.write_text('#!/bin/sh\necho "$5 1024 0 4096 - 3 0 0 -"\n')
+    lfs.chmod(0o755)
+    monkeypatch.setattr("hpcbench.files.mounts.MOUNTS", mounts)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    quota = quotas.disk_usages({"scratch": near})[1]
+    assert (quota.name, quota.used, quota.size) == ("scratch", 1 << 20, 4 << 20)
