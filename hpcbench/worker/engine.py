@@ -433,23 +433,16 @@ class EngineProcess:
         )
 
     async def _end_process(self) -> None:
-        """Close the pipe, which ends wrapper and engine; kill the group if it does not end."""
+        """End the wrapper, which tidies up after its engine: a cancellation waits for that."""
         process, self._process = self._process, None
         self.model = None
         if process is None:
             return
-        with contextlib.suppress(OSError):
-            if process.stdin is not None:
-                process.stdin.close()
+        ending = asyncio.ensure_future(asyncio.to_thread(_end, process))
         try:
-            await asyncio.to_thread(process.wait, 20)
-        except subprocess.TimeoutExpired:
-            pass
+            await asyncio.shield(ending)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.to_thread(process.wait)
-            end_session(process.pid)
+            await asyncio.wait({ending})
 
     def _mounts(self) -> list[str]:
         folders = [task.model.source for task in self.run_tasks if task.model.source]
@@ -460,6 +453,19 @@ class EngineProcess:
         mounts = [f"{folder}:{folder}:ro" for folder in dict.fromkeys(folders)]
         # Only the log: its folder has the events of all workers, which an engine need not see.
         return [str(self._folder), str(self.log), *mounts]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close a wrapper's pipe, which ends it and its engine; kill its group if it does not end."""
+    with contextlib.suppress(OSError):
+        if process.stdin is not None:
+            process.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(20)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    end_session(process.pid)
 
 
 @contextlib.asynccontextmanager

@@ -25,6 +25,7 @@ from hpcbench.schema.model import Parallel
 from hpcbench.schema.records import Message, Request
 from hpcbench.worker.engine import EngineProcess
 from hpcbench.worker.event_log import EventSink
+from hpcbench.wrapper.shared_memory import FOLDER
 from tests.faults.conftest import Trial, question
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
@@ -190,6 +191,28 @@ async def any_fault(nodes: Nodes, seed: int) -> None:
         await nodes.load(engine)
         assert await answer(engine, 1) == right
     assert not nodes.trial.engines() and not nodes.steps()
+
+
+def test_what_a_stopped_rank_has_in_shared_memory_goes_with_it(nodes: Nodes) -> None:
+    # It does not end by SIGTERM: its wrapper must live on to kill it and to tidy up after it.
+    kept = FOLDER / f"hpcbench-test-rank-{os.getpid()}"
+    nodes.bench.script(answer_ms=[1, 3], shared_memory=str(kept))
+    try:
+        asyncio.run(a_stopped_rank(nodes, kept))
+        assert not kept.exists()
+    finally:
+        kept.unlink(missing_ok=True)
+
+
+async def a_stopped_rank(nodes: Nodes, kept: Path) -> None:
+    async with nodes.engine(91) as engine:
+        await nodes.load(engine)
+        right = await answer(engine, 1)
+        assert kept.exists()
+        named = stop_further(nodes)
+        with pytest.raises(EngineGone):
+            await ask_for_ever(engine, right)
+        assert str(await engine.blamed()).startswith(named)
 
 
 @pytest.mark.parametrize(

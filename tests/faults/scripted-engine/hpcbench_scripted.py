@@ -14,6 +14,7 @@ runs. Words it knows:
     ports_taken (so many loads find their port taken)
     rank_errors (questions at which the last rank writes an error and lives on: the first one ends by it)
     rank_stays (whether a further rank lives on when the first one is gone)
+    shared_memory (a file that a further rank makes and maps)
     die_every, deaths (it ends after so many requests, so many times; -1: always), last_words
 
 What it was asked lies in `asked.log` beside the script, a line a question; how often it was started and died
@@ -31,6 +32,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import mmap
 import os
 import re
 import socket
@@ -142,6 +144,7 @@ class Server:
         await asyncio.sleep(self.script.get("late_rank_ms", 0) / 1000)
         if self._count("ranks") <= self.script.get("lost_ranks", 0):
             self._end("ValueError: this rank does not load")
+        held = self._mapped() if "shared_memory" in self.script else None
         while True:
             try:
                 reader, writer = await asyncio.open_connection(host, port)
@@ -158,7 +161,13 @@ class Server:
                 writer.write(right_answer(question).encode() + b"\n")
         if self.script.get("rank_stays"):
             await asyncio.Event().wait()
+        del held
         self._end("RuntimeError: Connection closed by peer")
+
+    def _mapped(self) -> mmap.mmap:
+        with Path(self.script["shared_memory"]).open("x+b") as file:
+            file.truncate(mmap.PAGESIZE)
+            return mmap.mmap(file.fileno(), mmap.PAGESIZE)
 
     async def _right_answer(self, question: str) -> str:
         if self.last is None:
