@@ -15,11 +15,14 @@ from hpcbench.event_stream import as_object
 
 USAGE = ("prompt_tokens", "completion_tokens")
 
+MOST_TOKENS = 10**15
+"""A number of more digits is no count of tokens."""
+
 _TEXTS = ("content", "reasoning", "reasoning_content")
 _DATA, _END = b"data: ", b"\n\n"
 # What a string of JSON that is not empty has between its quotation marks: RFC 8259, section 7.
 _TEXT = rb'(?!")([^"\\\x00-\x1f]*(?:\\[^\x00-\x1f][^"\\\x00-\x1f]*)*)'
-_NUMBER = re.compile(rb"([0-9]+)")
+_NUMBER = re.compile(rb"([0-9]{1,15})")
 
 Found = tuple[str, dict[str, int] | None, int]
 """A chunk's text, its usage, and where its event ends."""

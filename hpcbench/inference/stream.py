@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 from hpcbench.event_stream import EventParser, as_object
-from hpcbench.inference.chunk_form import USAGE, ChunkForm, form_of
+from hpcbench.inference.chunk_form import MOST_TOKENS, USAGE, ChunkForm, form_of
 from hpcbench.schema.records import Outcome, ToolCall
 
 _OUTCOMES: Mapping[str | None, Outcome] = {
@@ -32,8 +33,8 @@ class Stream:
         self.finish_reason: str | None = None
         self.error: Mapping[str, Any] | None = None
         """An error that the server reported inside the stream; the rest of the stream is ignored."""
-        self._usage: Mapping[str, Any] = {}
-        self._tokens: list[Any] = []
+        self._usage: dict[str, int] = {}
+        self._tokens: list[int | None] = []
         self._texts: list[str] = []
         self._refusals: list[str] = []
         self._thoughts: list[str] = []
@@ -52,7 +53,7 @@ class Stream:
                 text, usage, begin = found
                 texts.append(text)
                 self.chunks.append(now)
-                self._tokens.append(usage and usage["completion_tokens"])
+                self._tokens.append(usage["completion_tokens"] if usage else None)
                 self._usage = usage or self._usage
                 if begin == len(block):
                     return
@@ -67,7 +68,9 @@ class Stream:
         """Look for the form of the event that a block begins with, unless it is the known one."""
         if self._form is None or not block.startswith(self._form.before):
             self._tries -= 1
-            self._form = form_of(block) or self._form
+            # What is not of OpenAI's form is left to JSON, which says so.
+            with contextlib.suppress(AttributeError, LookupError, TypeError):
+                self._form = form_of(block) or self._form
 
     def take_chunk(self, now: int, text: str | bytes) -> None:
         """Parse one chunk, or a whole answer of a server that does not stream."""
@@ -81,21 +84,17 @@ class Stream:
             self.error = error if isinstance(error, Mapping) else {"message": str(error)}
             self._form = None
             return
-        usage = chunk.get("usage")
-        if not isinstance(usage, Mapping):
-            usage = None
-        self._usage = usage or self._usage
+        counts = _counts(chunk.get("usage"))
+        self._usage = counts or self._usage
         try:
             for choice in chunk.get("choices") or ():
-                self._take_choice(now, choice, usage)
-        except (TypeError, AttributeError) as error:
+                self._take_choice(now, choice, counts)
+        except (TypeError, AttributeError, OverflowError) as error:
             raise ValueError(
                 f"a part of the answer is not of OpenAI's form: {text[:100]!r}"
             ) from error
 
-    def _take_choice(
-        self, now: int, choice: Mapping[str, Any], usage: Mapping[str, Any] | None
-    ) -> None:
+    def _take_choice(self, now: int, choice: Mapping[str, Any], counts: Mapping[str, int]) -> None:
         delta = choice.get("delta") or choice.get("message") or {}
         text, refusal = delta.get("content"), delta.get("refusal")
         # What is added to "" is a text, or a TypeError here and not where all are joined.
@@ -111,12 +110,11 @@ class Stream:
             self._take_calls(calls)
         if text or refusal or thought or calls:
             self.chunks.append(now)
-            self._tokens.append(usage.get("completion_tokens") if usage else None)
+            self._tokens.append(counts.get("completion_tokens"))
         else:
             self.empty.append(now)
-        reason = choice.get("finish_reason")
-        if reason and isinstance(reason, str):
-            self.finish_reason = reason
+        if reason := choice.get("finish_reason"):
+            self.finish_reason = "" + reason
 
     def _take_calls(self, parts: Sequence[Mapping[str, Any]]) -> None:
         """Add parts of tool calls: a name comes whole, arguments come in pieces."""
@@ -152,15 +150,13 @@ class Stream:
     @property
     def tokens(self) -> tuple[int, ...]:
         """Token count at each of `chunks`; empty unless the server counted with every chunk."""
-        known = [count for count in self._tokens if _is_count(count)]
+        known = [count for count in self._tokens if count is not None]
         return tuple(known) if len(known) == len(self._tokens) else ()
 
     @property
     def usage(self) -> dict[str, int] | None:
         """The server's last count of tokens."""
-        if not self._usage:
-            return None
-        return {name: n for name in USAGE if _is_count(n := self._usage.get(name))}
+        return self._usage or None
 
     @property
     def outcome(self) -> Outcome | None:
@@ -171,6 +167,13 @@ class Stream:
         return "refused" if ended and self._refusals else ended
 
 
-def _is_count(value: Any) -> TypeGuard[int]:
-    """Whether a server's value is a number of tokens that a record can hold."""
-    return type(value) is int and 0 <= value < 1 << 63
+def _counts(usage: Any) -> dict[str, int]:
+    """The counts of tokens in a `usage`; what can be none, as a negative number, is left out."""
+    if not isinstance(usage, Mapping):
+        return {}
+    counts: dict[str, int] = {}
+    for name in USAGE:
+        said: Any = usage.get(name)
+        if type(said) in (int, float) and 0 <= said < MOST_TOKENS and said == int(said):
+            counts[name] = int(said)
+    return counts

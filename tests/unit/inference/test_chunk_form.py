@@ -115,3 +115,50 @@ def test_nothing_is_read_after_an_error() -> None:
     for block in (event(), event(), error, event()):
         stream.take(1, block)
     assert (stream.text, stream.error) == ("aa", {"message": "out of memory"})
+
+
+odd = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | st.sampled_from(["", "stop", "x"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["0", "a"]), inner, max_size=2)
+    ),
+    max_leaves=3,
+)  # fmt: skip
+
+
+@given(
+    chunks(),
+    st.sampled_from(["choices", "usage", "index", "delta", "finish_reason", "tool_calls"]),
+    odd,
+)
+def test_a_chunk_of_any_other_form_is_read_or_refused(
+    chunk: dict[str, Any], name: str, value: Any
+) -> None:  # fmt: skip
+    inner = chunk["choices"][0] if chunk["choices"] else {}
+    places = {"choices": chunk, "usage": chunk, "tool_calls": inner.get("delta", {})}
+    places.get(name, inner)[name] = value
+    try:
+        said = read([f"data: {json.dumps(chunk)}\n\n".encode()])
+    except ValueError:
+        return
+    counts: dict[str, int] = said[3] or {}
+    assert all(type(count) is int and count >= 0 for count in counts.values())
+
+
+def test_counts_that_are_no_numbers_of_tokens_are_left_out() -> None:
+    def counted(usage: Any) -> Any:
+        return read([f'data: {{"choices":[],"usage":{json.dumps(usage)}}}\n\n'.encode()])[3]
+
+    negative = {"prompt_tokens": -100_000, "completion_tokens": True}
+    for wrong in (
+        "12",
+        [1, 2],
+        True,
+        negative,
+        {"prompt_tokens": 10**30, "completion_tokens": 2.5},
+    ):
+        assert counted(wrong) is None
+    assert counted({"prompt_tokens": 10.0, "completion_tokens": 2}) == {
+        "prompt_tokens": 10, "completion_tokens": 2,
+    }  # fmt: skip
