@@ -310,7 +310,10 @@ class _Translation:
             self.put((*at, "image"), f"docker://{image}")
 
     def _auth(self, at: Loc) -> None:
-        """`gateway: {auth_type: jwt, jwt: {…}}` becomes `engine_options.auth: {type: jwt, …}`."""
+        """`gateway: {auth_type: jwt, jwt: {…}}` becomes `engine_options.auth: {type: jwt, …}`.
+
+        `auth_type` chooses among sections that are named after their types; the others say nothing.
+        """
         model = self.get(at)
         found = _gateway(model)
         if found is None or not isinstance(model.setdefault("engine_options", {}), dict):
@@ -318,12 +321,14 @@ class _Translation:
         gateway: Loc = (*at, *found)
         self.move((*gateway, "base_url"), (*at, "engine_options", "base_url"))
         self.move((*gateway, "auth_type"), (*gateway, "type"))
-        inner = self.get((*gateway, "jwt"))
-        if isinstance(inner, dict):
-            for name in list(inner):
-                self.move((*gateway, "jwt", name), (*gateway, name))
-            if not inner:
-                self.drop((*gateway, "jwt"))
+        chosen = self.get((*gateway, "type")) or "jwt"
+        for section in ("jwt", "bearer", "none"):
+            inner = self.get((*gateway, section))
+            if section == chosen and isinstance(inner, dict):
+                for name in list(inner):
+                    self.move((*gateway, section, name), (*gateway, name))
+            if not inner or section != chosen:
+                self.drop((*gateway, section))
         self.move(gateway, (*at, "engine_options", "auth"))
 
     def _dataset(self, loc: Loc) -> None:

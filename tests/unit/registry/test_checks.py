@@ -763,6 +763,25 @@ def test_the_older_form_of_auth_is_read(
     assert any("unknown option 'client_idd'" in reported for reported in files.refusal())
 
 
+@pytest.mark.parametrize(
+    ("gateway", "today"),
+    [
+        ("{auth_type: bearer, bearer: {token: '${env:GATEWAY_SECRET}'}}",
+         {"type": "bearer", "token": "${env:GATEWAY_SECRET}"}),
+        ("{auth_type: bearer, token: '${env:GATEWAY_SECRET}'}",
+         {"type": "bearer", "token": "${env:GATEWAY_SECRET}"}),
+        ("{auth_type: none, none: {}, bearer: null}", {"type": "none"}),
+        ("{auth_type: none, jwt: {token_url: 'https://t.example', client_id: b}}", {"type": "none"}),
+    ],
+)  # fmt: skip
+def test_the_older_form_of_a_gateway_without_a_token_server_is_read(
+    files: Files, monkeypatch: pytest.MonkeyPatch, gateway: str, today: dict[str, str]
+) -> None:
+    monkeypatch.setenv("GATEWAY_SECRET", "very-secret")
+    with_model(files, f"{REMOTE}\ngateway: {gateway}\n")
+    assert files.resolved().run_tasks[0].model.engine_options["auth"] == today
+
+
 def test_options_about_tokens_are_no_secrets(files: Files) -> None:
     options = {
         "tokenizer": "/models/other", "tokenizer_mode": "slow", "eos_token_id": "2", "max_tokens": "9",
