@@ -198,7 +198,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def _tokens(registries: Sequence[Path]) -> Iterator[Check]:
     """Ask the token server of each model that needs tokens, once for each credential."""
-    asked: set[str] = set()
+    asked: set[tuple[str, ...]] = set()
     names = {name: None for word in ("auth", "jwt") for name in models_that_say(word, registries)}
     for name in names:
         try:
@@ -212,9 +212,9 @@ def _tokens(registries: Sequence[Path]) -> Iterator[Check]:
         from hpcbench.oauth import token_check  # only for those who have such a model
 
         options = token_check.credential(model.engine, model.engine_options)
-        if options is None or options.key in asked:
+        if options is None or (who := (options.key, *options.secrets)) in asked:
             continue
-        asked.add(options.key)
+        asked.add(who)
         yield _token(name, options, allow_http=bool(model.engine_options.get("allow_http")))
 
 

@@ -145,6 +145,11 @@ class AuthOptions(BaseModel):
         return self.token_url or self.issuer or ""
 
     @property
+    def secrets(self) -> tuple[str, ...]:
+        """The references of its secrets."""
+        return tuple(getattr(self, name) or "" for name in SECRETS)
+
+    @property
     def key(self) -> str:
         """Names the credential in files; holds no secret.
 

@@ -42,13 +42,13 @@ def check(models: Iterable[tuple[str, str, Mapping[str, Any]]], say: Say) -> int
     Raises:
         UserError: a server refuses a credential, or a secret is missing.
     """
-    asked: dict[str, str] = {}
+    asked: set[tuple[str, ...]] = set()
     problems, good = [], 0
     for name, engine, engine_options in models:
         options = credential(engine, engine_options)
-        if options is None or options.key in asked:
+        if options is None or (who := (options.key, *options.secrets)) in asked:
             continue
-        asked[options.key] = name
+        asked.add(who)
         try:
             get(options, say, allow_http=bool(engine_options.get("allow_http")))
             good += 1

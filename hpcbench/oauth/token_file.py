@@ -55,6 +55,8 @@ class Record:
     """Whether the server replaces a refresh token at each use; None: not known yet."""
     seed: str | None = None
     """SHA-256 of the configured refresh token that this chain began with."""
+    proof: str | None = None
+    """Made of the secrets by which the token was got; None: they are not known."""
 
 
 _RECORD = TypeAdapter(Record)

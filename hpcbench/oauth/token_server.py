@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
+import json
 import logging
 import random
 import time
@@ -33,6 +35,9 @@ PATIENCE_SECONDS = 75.0
 
 CLOCKS_AGREE = 30.0
 """Difference of two clocks, seconds, that servers accept in an assertion's times."""
+
+HASH_ROUNDS = 100_000
+"""Rounds of the hash that a password has in a token's file: they make guessing slow."""
 
 _NOT_PROCESSED = frozenset({429, 503})
 """Answers that say that the server did nothing."""
@@ -66,6 +71,8 @@ class TokenServer:
         self._endpoint = options.token_url
         self._memory: Record | None = None
         """The record, where there is no file."""
+        self._proof: str | None = None
+        """Made of our secrets: another secret's token does not say that ours is right."""
         self._heard: tuple[str, float] | None = None
         """Boot and time of the record of the token that we returned last."""
         self._ahead = 0.0
@@ -75,6 +82,7 @@ class TokenServer:
         """See `Source`."""
         older = None if full else self._heard
         try:
+            self._proof = _proof(self.options)
             if (found := self._other(await self._read(), old, older)) is not None:
                 return GrantedToken(found, "cache")
             async with self._alone(old, older) as found:
@@ -96,6 +104,7 @@ class TokenServer:
         Raises:
             TokenFailed: there is no token.
         """
+        self._proof = _proof(self.options)
         async with self._alone(None, None, adopt=False):
             before = await self._read()
             if refresh is None:
@@ -112,7 +121,7 @@ class TokenServer:
         self, record: Record | None, old: str | None, older: tuple[str, float] | None
     ) -> Token | None:
         """The token of another process, if it can be used: not `old`, unless it was given again since."""
-        if record is None or self._store is None:
+        if record is None or self._store is None or not self._ours(record):
             return None
         # A server may repeat a client's token until it ends. Other grants also rewrite records to mark them.
         again = older is not None and self.options.grant_type == "client_credentials"
@@ -123,6 +132,9 @@ class TokenServer:
             return None
         self._heard = record.boot, record.since
         return token
+
+    def _ours(self, record: Record) -> bool:
+        return record.proof in (None, self._proof)
 
     async def _whole(self) -> None:
         """Refuse a damaged file of refresh tokens: which of them was sent last is not known."""
@@ -162,6 +174,8 @@ class TokenServer:
             return await self._authenticated(record, fallback=False)
         record = self._with_configured(record)
         again = self.options.grant_type == "password"
+        if again and record is not None and not self._ours(record):
+            record = None
         usable = (
             record is not None and record.refresh and (not record.sent or record.rotates is False)
         )
@@ -274,7 +288,7 @@ class TokenServer:
                 self.options.server, self.options.client_id or "", self.options.grant_type,
                 found.access, found.lifetime, token_file.this_boot(), since, token_file.now(),
                 refresh=(found.refresh or refresh) if keeps_refresh else None,
-                rotates=rotates, seed=record.seed if record else None,
+                rotates=rotates, seed=record.seed if record else None, proof=self._proof,
             ),
             before=record if kind == "refresh_token" else None,
         )  # fmt: skip
@@ -382,6 +396,21 @@ def _replace(kept: Store, record: Record, before: Record | None) -> None:
         if found is not None and found.refresh != before.refresh:
             return
     kept.write(record)
+
+
+def _proof(options: AuthOptions) -> str:
+    """Tells one set of secrets from another; who reads it learns none of them.
+
+    Raises:
+        EnvironmentFault: a secret is missing.
+    """
+    said = (options.client_secret, options.password, options.private_key)
+    return _slow_hash(json.dumps([secret.reveal(one or "") for one in said]), options.key)
+
+
+@functools.lru_cache(maxsize=8)
+def _slow_hash(text: str, salt: str) -> str:
+    return hashlib.pbkdf2_hmac("sha256", text.encode(), salt.encode(), HASH_ROUNDS).hex()
 
 
 def _hash(text: str) -> str:

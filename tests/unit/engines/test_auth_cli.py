@@ -135,6 +135,28 @@ def test_submission_gets_the_token_that_workers_begin_with(gateway: Gateway, mod
     assert len(gateway.given) == 1
 
 
+def test_a_good_token_in_the_file_hides_no_wrong_secret(
+    gateway: Gateway, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hosted(variable: str) -> dict[str, object]:
+        auth = {
+            "token_url": gateway.token_url, "client_id": "bench", "client_auth": "client_secret_post",
+            "client_secret": f"${{env:{variable}}}",
+        }  # fmt: skip
+        return {"auth": auth}
+
+    good, wrong = hosted("GATEWAY_SECRET"), hosted("OTHER_SECRET")
+    monkeypatch.setenv("OTHER_SECRET", "not-the-secret")
+    with pytest.raises(UserError, match="no token for model 'b': the token server answers 401"):
+        check([("a", "remote", good), ("b", "remote", wrong)], print)
+    assert check([("a", "remote", good)], print) == 1
+    assert len(gateway.given) == 1, "the token of the good secret stays"
+
+    monkeypatch.setenv("GATEWAY_SECRET", "not-the-secret")
+    with pytest.raises(UserError, match="no token for model 'a'"):
+        check([("a", "remote", good)], print)
+
+
 def test_a_model_without_a_token_server_is_refused(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -201,6 +201,18 @@ def test_a_refresh_token_that_no_longer_works_falls_back_to_a_full_authenticatio
     assert (found.kind, found.fallback) == ("full_auth", True)
 
 
+def test_another_password_is_sent_whatever_tokens_the_file_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake, "password"))
+    monkeypatch.setenv("OAUTH_SECRET", "secret-2")
+    assert obtain(first(tmp_path, fake, "password")).kind == "full_auth"
+    assert fake.asked[-1]["password"] == "secret-2"
+    assert obtain(first(tmp_path, fake, "password")).kind == "cache"
+    assert "secret-2" not in json.dumps(record(tmp_path))
+
+
 def test_after_a_401_a_password_is_sent_and_no_refresh_token(tmp_path: Path) -> None:
     fake = FakeServer()
     obtain(first(tmp_path, fake, "password"))
