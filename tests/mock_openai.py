@@ -124,6 +124,8 @@ class Server:
             error = {"message": f"scripted {code}", "type": "x", "code": code}
             headers = {"Retry-After": later} if later else {}
             return web.json_response({"error": error}, status=int(status), headers=headers)
+        if act.startswith("words:"):
+            return web.Response(status=400, text=act[6:])
         if act == "no_model":
             error = {"message": "no model is ready (failed): it died", "code": "no_model"}
             return web.json_response({"error": error}, status=503)

@@ -127,7 +127,9 @@ def read_request(unread: Unread) -> Chat:
             wanted = "[1]" if name == REQUEST else "[n]"
             raise Malformed(f"the input {name} must have the shape {wanted}, not {shape[:8]}")
         inline = tensor.contents.bytes_contents
-        elements = elements_of(raw[number]) if raw else tuple(memoryview(one) for one in inline)
+        elements = (
+            elements_of(raw[number], shape[0]) if raw else tuple(memoryview(one) for one in inline)
+        )
         if len(elements) != shape[0]:
             raise Malformed(f"the input {name} has {len(elements)} elements, not {shape[0]}")
         found[name] = elements
@@ -242,15 +244,21 @@ class Reply:
         return copy
 
 
-def elements_of(raw: bytes | memoryview) -> tuple[memoryview, ...]:
+def elements_of(raw: bytes | memoryview, most: int | None = None) -> tuple[memoryview, ...]:
     """The elements of a BYTES tensor, as views of it.
 
+    Args:
+        raw: the tensor.
+        most: largest number of them; None: any. Bytes that are no tensor may seem to have millions.
+
     Raises:
-        Malformed: a length points beyond the end.
+        Malformed: a length points beyond the end, or there are more.
     """
-    found = []
+    found: list[memoryview] = []
     view, at = memoryview(raw), 0
     while at < len(view):
+        if len(found) == most:
+            raise Malformed(f"a BYTES tensor has more elements than its shape has: {most}")
         begin = at + _PREFIX
         at = begin + int.from_bytes(view[at:begin], "little")
         if begin > len(view) or at > len(view):

@@ -204,7 +204,9 @@ async def with_images(asked: Chat, images: _Images, *, streams: bool) -> bytes:
         raise Malformed(f"the request is not JSON: {error}") from None
     if not isinstance(data, dict):
         raise Malformed("the request is not a JSON object")
-    if data.get("stream") and not streams:
+    params = data.get("model_params")
+    asks = {**params, **data} if isinstance(params, dict) else data  # as the proxy merges them
+    if asks.get("stream") and not streams:
         raise Malformed("ModelInfer has no stream: use ModelStreamInfer")
     mark = uuid.uuid4().hex
     used = []

@@ -345,5 +345,5 @@ def _in_ascii(body: bytes) -> str:
     """JSON that metadata can carry."""
     try:
         return json.dumps(json.loads(body))
-    except ValueError:
+    except (ValueError, RecursionError):
         return json.dumps(body[:200].decode(errors="replace"))

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from hpcbench.event_stream import EventParser
+from hpcbench.event_stream import EventParser, as_object
 from hpcbench.wrapper.meter import CLIENT_LEFT
 from hpcbench.wrapper.proxy import CHAT, Proxy, error_body
 
@@ -80,14 +80,19 @@ class Exchange:
                 await self.begin()
             return None
         block, last = message["body"], not message.get("more_body", False)
-        self._ended = last
+        await self._take(block, last=last)
+        self._ended = last  # not before: what a front cannot give on must not pass for an answer
+        return None
+
+    async def _take(self, block: bytes, *, last: bool) -> None:
+        """Give on what came of the answer's body."""
         if self.as_bytes and self.status < 400:
             return await self.take_bytes(block, last=last)
         if self._events is not None:
             texts = [one for one in self._events.feed(block) if one != "[DONE]"]
             if texts or last:
                 await self.take(texts, last=last)
-            return
+            return None
         self._whole.append(block)
         if last and self.status >= 400:
             await self.fail(b"".join(self._whole))
@@ -113,12 +118,12 @@ class Exchange:
 
 
 def message_of(body: bytes) -> str:
-    """The sentence in an error of OpenAI's form; else the beginning of the text."""
-    try:
-        text = json.loads(body)["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        text = body[:200].decode(errors="replace")
-    return str(text)
+    """The sentence in an error of OpenAI's form; else the beginning of the text. All of it is characters."""
+    error = as_object(body).get("error")
+    if not isinstance(error, Mapping) or "message" not in error:
+        return body[:200].decode(errors="replace")
+    # JSON may escape half of a character, which no other form can carry
+    return str(error["message"]).encode(errors="replace").decode()
 
 
 def _as_text(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -408,6 +409,8 @@ def odd(name: str = "request", shape: Sequence[int] = (1,), datatype: str = "BYT
 
 CUT = tensor("request", b"{}")
 CUT._raw_content = b"\xff\xff\xff\xff{}"
+BLACK = tensor("images", b"x")
+BLACK._raw_content = bytes(2**19)  # pixels without the length of an element before them
 PICTURE = tensor("images", b"x")
 PLACED = b'{"messages": [{"role": "user", "content": [{"image_url": {"url": "tensor:%s"}}]}]}'
 
@@ -423,6 +426,7 @@ PLACED = b'{"messages": [{"role": "user", "content": [{"image_url": {"url": "ten
         (odd(shape=[2]), r"the input request must have the shape \[1\], not \[2\]"),
         (odd(shape=[1, 1]), r"the input request must have the shape \[1\], not \[1, 1\]"),
         ([CUT], "an element of a BYTES tensor is cut short"),
+        ([*with_request(PLACED % b"0"), BLACK], "a BYTES tensor has more elements than its shape"),
         ([*with_request(PLACED % b"1"), PICTURE], "tensor:1 names no image: there are 1"),
         (with_request(PLACED % b"0"), "tensor:0 names no image: there are 0"),
         ([*with_request(PLACED % b"x"), PICTURE], "the place of an image is tensor:0"),
@@ -465,8 +469,9 @@ def test_a_request_has_one_output_that_is_known(names: list[str], said: str) -> 
 def test_a_stream_in_model_infer_and_another_model_are_refused() -> None:
     async def journey() -> None:
         async with plane() as one, one.triton() as client:
-            with pytest.raises(InferenceServerException, match="use ModelStreamInfer"):
-                await client.infer(**asked(), headers=HEADERS)
+            for request in (asked(), asked(stream=False, model_params={"stream": True})):
+                with pytest.raises(InferenceServerException, match="use ModelStreamInfer"):
+                    await client.infer(**request, headers=HEADERS)
             with pytest.raises(InferenceServerException, match="NOT_FOUND"):
                 await client.infer(**{**asked(stream=False), "model_name": "x"}, headers=HEADERS)
 
@@ -501,6 +506,27 @@ def test_errors_of_the_engine_have_their_code(act: str, code: str, said: str) ->
                 one.engine.script.plan[:] = [act]
                 [(_, error)] = await one.stream(asked() | for_output(name))
                 assert said in str(error)
+
+    run(journey())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ('{"error": {"message": "half \\ud83d"}}', r"half \?"),
+        ('{"error": {"message": ["a", "list"]}}', r"\['a', 'list'\]"),
+        ("[" * 10_000, r"\[\[\["),
+        ("no JSON", "no JSON"),
+        ("", ""),
+    ],
+)
+def test_an_error_of_the_engine_in_any_words_comes_with_its_code(words: str, said: str) -> None:
+    async def journey() -> None:
+        async with plane(Script(plan=[f"words:{words}"] * 2)) as one, one.triton() as client:
+            with pytest.raises(InferenceServerException, match=f"INVALID_ARGUMENT.*{said}"):
+                await client.infer(**asked(stream=False), headers=HEADERS)
+            [(_, error)] = await one.stream(asked())
+            assert re.search(said, str(error))
 
     run(journey())
 
