@@ -170,8 +170,14 @@ def credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:
     Raises:
         OSError: a file cannot be read, or they are no certificate and its key.
     """
+
+    def refuse() -> (
+        str
+    ):  # else OpenSSL asks at the terminal, or on standard input, which has our key
+        raise OSError(f"{key} is encrypted: gRPC needs a key without a pass phrase")
+
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, refuse)
     except ssl.SSLError as error:
         text = f"{certificate} and {key} are not a certificate and its key, PEM: {error.reason}"
         raise OSError(text) from None
