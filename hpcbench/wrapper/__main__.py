@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.config import WS_PROTOCOLS
 
 from hpcbench import garbage
 from hpcbench.wrapper import lean  # noqa: F401 - before aiohttp, see there
@@ -266,6 +265,7 @@ async def serve(
         # Without it an upgrade is a request like any other.
         ws=_reader_of_frames() if web_socket else "none",
         ws_max_size=request_limit,
+        ws_per_message_deflate=False,  # a short message would become one of the limit's size
         ws_ping_interval=30,
         log_config=None,
         log_level="warning",
@@ -291,8 +291,9 @@ async def serve(
 
 
 def _reader_of_frames() -> Any:
-    """uvicorn's name for what reads WebSocket frames; versions before 0.35 lack the best one."""
-    return "websockets-sansio" if "websockets-sansio" in WS_PROTOCOLS else "auto"
+    from hpcbench.wrapper.web_socket import reader_of_frames
+
+    return reader_of_frames()
 
 
 class _Server(uvicorn.Server):

@@ -17,6 +17,9 @@ from urllib.parse import unquote, urlparse
 BODY_LIMIT = 64 * 2**20
 """Largest request, bytes, of a wrapper that is started without another limit."""
 
+TOO_DEEP = "the request is nested too deeply"
+"""The message about a body that cannot be read to its depth."""
+
 _BEGIN = re.compile(rb"[ \t\n\r]*\{[ \t\n\r]*")
 _PARAMS = b'"model_params"'
 
@@ -56,13 +59,16 @@ class Bodies:
             Refused: it names forbidden media, or must be parsed and cannot be.
         """
         if self._checked or _PARAMS in body:
-            body = self._read(body)
+            try:
+                body = self._read(body)
+            except RecursionError:  # from Python 3.12 on JSON is read deeper than all else recurs
+                raise Refused("bad_request", TOO_DEEP) from None
         return laid_under(body, self._fields) if self._fields else body
 
     def _read(self, body: bytes) -> bytes:
         try:
             data = json.loads(body, object_pairs_hook=_once)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise Refused("bad_request", f"the body is not JSON: {error}") from None
         params = data.pop("model_params", None) if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(params, dict | None):

@@ -21,6 +21,7 @@ from typing import Any
 from hpcbench.data_uri import PIECE_BYTES, uri_head
 from hpcbench.open_inference import chat
 from hpcbench.open_inference.chat import Chat, Malformed, Reply
+from hpcbench.wrapper.bodies import TOO_DEEP
 from hpcbench.wrapper.proxy import Proxy
 from hpcbench.wrapper.request import Exchange, message_of
 from hpcbench.wrapper.supervisor import Route, Supervisor
@@ -73,6 +74,8 @@ class Chats:
             answered = exchange.status == 200
         except Malformed as error:
             return await exchange.refuse(400, "bad_request", str(error))
+        except RecursionError:
+            return await exchange.refuse(400, "bad_request", TOO_DEEP)
         finally:
             images.end(read=answered)
         return None
@@ -195,12 +198,13 @@ async def with_images(asked: Chat, images: _Images, *, streams: bool) -> bytes:
 
     Raises:
         Malformed: it is not JSON, or places and images do not fit each other.
+        RecursionError: it is nested too deeply.
     """
     if not asked.images and streams and chat.PLACE.encode() not in asked.body:
         return asked.body
     try:
         data = json.loads(asked.body)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise Malformed(f"the request is not JSON: {error}") from None
     if not isinstance(data, dict):
         raise Malformed("the request is not a JSON object")

@@ -15,10 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from uvicorn.config import WS_PROTOCOLS
+
 from hpcbench.event_stream import as_object
+from hpcbench.wrapper.bodies import TOO_DEEP
 from hpcbench.wrapper.proxy import WRONG_KEY, Admits, Proxy, Receive, Scope, Send
 from hpcbench.wrapper.request import Exchange, message_of
 
@@ -28,8 +32,47 @@ PATH = "/v1/stream"
 KEY_SECONDS = 10.0
 """Time that a client has to send the key."""
 
-CLOSED_WRONG_KEY, CLOSED_BAD_MESSAGE = 4401, 4400
-"""Codes of a closed connection, from the range for applications (RFC 6455, section 7.4.2)."""
+FIRST_BYTES = 2**20
+"""Most that a client may send before it has shown the key: anyone who reaches the port may be one."""
+
+_ADMITTED = "hpcbench.admitted"
+"""Extension of the scope: to be called when a client has shown the key."""
+
+CLOSED_WRONG_KEY, CLOSED_BAD_MESSAGE, CLOSED_TOO_LARGE = 4401, 4400, 1009
+"""Codes of a closed connection, the first two from the range for applications (RFC 6455, section 7.4)."""
+
+
+def reader_of_frames() -> Any:
+    """The reader of frames for uvicorn; with versions before 0.35 `FIRST_BYTES` is not kept."""
+    if "websockets-sansio" not in WS_PROTOCOLS:
+        return "auto"
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    class Reader(WebSocketsSansIOProtocol):
+        _left: float = FIRST_BYTES
+
+        def handle_connect(self, event: Any) -> None:
+            super().handle_connect(event)
+            if not self.close_sent:
+                extensions: dict[str, Any] = self.scope["extensions"]
+                extensions[_ADMITTED] = self._admitted
+
+        def data_received(self, data: bytes) -> None:
+            self._left -= len(data)
+            if self._left >= 0:
+                return super().data_received(data)
+            if not self.close_sent:
+                text = f"more than {FIRST_BYTES} bytes without the key"
+                self.conn.fail(CLOSED_TOO_LARGE, text)
+                self.transport.write(b"".join(self.conn.data_to_send()))
+                self.close_sent = True
+                self.transport.close()
+            return None
+
+        def _admitted(self) -> None:
+            self._left = math.inf
+
+    return Reader
 
 
 class WebSocketPlane:
@@ -52,6 +95,8 @@ class WebSocketPlane:
         if not self._admits(scope["headers"]) and not await self._is_greeted(receive):
             await _close(send, CLOSED_WRONG_KEY, WRONG_KEY)
             return
+        if (admitted := scope["extensions"].get(_ADMITTED)) is not None:
+            admitted()
         await _Connection(self._proxy, receive, send).serve()
 
     async def _is_greeted(self, receive: Receive) -> bool:
@@ -97,7 +142,10 @@ class _Connection:
         exchange = _Frames(name, self._tell)
         if name in self._running:
             return await exchange.refuse(400, "bad_request", "this id has a request in flight")
-        body = _text(request).encode()
+        try:
+            body = _text(request).encode()
+        except RecursionError:
+            return await exchange.refuse(400, "bad_request", TOO_DEEP)
         task = asyncio.ensure_future(exchange.run(self._proxy, body, []))
         self._running[name] = task
         self._left.add(task)
@@ -159,5 +207,5 @@ def _text(value: object) -> str:
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,10 @@ def test_the_words_model_params_in_a_message_change_nothing() -> None:
 def test_deep_nesting_is_refused_and_not_a_crash() -> None:
     with pytest.raises(Refused):
         PLAIN.prepared(b'{"model_params": ' + b"[" * 200_000)
+    for depth in range(900, 1500):  # where Python's readers and writers differ in how deep they go
+        body = b'{"messages": %s%s}' % (b"[" * depth, b"]" * depth)
+        with contextlib.suppress(Refused):
+            Bodies({}, checked=True, media_root=None).prepared(body)
 
 
 def asking(url: object, kind: str = "image_url") -> bytes:

@@ -433,6 +433,7 @@ PLACED = b'{"messages": [{"role": "user", "content": [{"image_url": {"url": "ten
         ([*with_request(b'{"messages": []}'), PICTURE], "image 0 has no place tensor:0"),
         ([*with_request(b"{"), PICTURE], "the request is not JSON"),
         ([*with_request(b"[]"), PICTURE], "the request is not a JSON object"),
+        ([*with_request(b"[" * 9999 + b"]" * 9999), PICTURE], "the request is nested too deeply"),
     ],
 )
 def test_the_answer_to_a_malformed_request_says_what_is_wrong(inputs: list[Any], said: str) -> None:
@@ -802,6 +803,15 @@ def test_files_that_are_no_certificate_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_text("no certificate")
     with pytest.raises(OSError, match="certificate and .*key are not a certificate and its key"):
         grpc_server.credentials(tmp_path / "certificate", tmp_path / "key")
+
+
+def test_a_key_with_a_pass_phrase_is_refused(tmp_path: Path) -> None:
+    files = tmp_path / "certificate", tmp_path / "key"
+    argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-subj", "/CN=localhost"]
+    argv += ["-passout", "pass:secret", "-out", str(files[0]), "-keyout", str(files[1])]
+    subprocess.run(argv, check=True, capture_output=True)
+    with pytest.raises(OSError, match=f"{files[1]} is encrypted: .* without a pass phrase"):
+        grpc_server.credentials(*files)
 
 
 def test_a_socket_or_port_in_use_is_an_error(tmp_path: Path) -> None:

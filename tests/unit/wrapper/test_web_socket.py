@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from hpcbench.wrapper import web_socket
 from tests.mock_openai import Script
 from tests.unit.wrapper.running import Wrapper
 from tests.unit.wrapper.test_app import KEY, run, wrapped
@@ -19,7 +21,7 @@ ASK = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "R
 
 def sockets(script: Script | None = None) -> Any:
     """A wrapper that serves WebSocket."""
-    return wrapped(script, ws="websockets-sansio")
+    return wrapped(script, ws=web_socket.reader_of_frames())
 
 
 async def answer(socket: aiohttp.ClientWebSocketResponse, *names: str) -> dict[str, list[Any]]:
@@ -121,9 +123,30 @@ def test_a_request_is_as_large_as_over_http() -> None:
     async def journey() -> None:
         async with sockets() as (session, engine), session.ws_connect("/v1/stream") as socket:
             body = {**ASK, "user": "é" * 400_000}
-            await socket.send_str(json.dumps({"id": "1", "request": body}, ensure_ascii=False))
-            assert text_of((await answer(socket, "1"))["1"])
-            assert json.loads(engine.seen[0]["raw"]) == body
+            for _ in range(2):  # together more than a client may send without the key
+                await socket.send_str(json.dumps({"id": "1", "request": body}, ensure_ascii=False))
+                assert text_of((await answer(socket, "1"))["1"])
+                assert json.loads(engine.seen[-1]["raw"]) == body
+
+    run(journey())
+
+
+def test_a_client_without_the_key_may_send_no_more_than_a_key_needs() -> None:
+    async def journey() -> None:
+        async with sockets() as (session, engine):
+            session.headers.clear()
+            async with session.ws_connect("/v1/stream") as socket:
+                with contextlib.suppress(ConnectionError):  # of what is sent after the end
+                    await socket.send_json({"key": KEY, "and": "x" * web_socket.FIRST_BYTES})
+                await socket.receive()
+                assert socket.close_code in (1006, 1009)
+            async with session.ws_connect("/v1/stream") as socket:
+                await socket.send_json({"key": KEY})
+                body = {**ASK, "user": "x" * 900_000}
+                for _ in range(2):
+                    await socket.send_json({"id": "1", "request": body})
+                    assert text_of((await answer(socket, "1"))["1"])
+            assert len(engine.seen) == 2
 
     run(journey())
 
@@ -135,6 +158,20 @@ def test_half_a_character_passes_in_a_chunk_and_in_an_id() -> None:
             for name in ("1", "\ud83d"):
                 await socket.send_str(json.dumps({"id": name, "request": ASK}))
                 assert text_of((await answer(socket, name))[name]) == "a \ud83d\ude00 z"
+
+    run(journey())
+
+
+def test_deep_nesting_is_answered_or_no_request() -> None:
+    async def journey() -> None:
+        async with sockets() as (session, _):
+            for depth in range(900, 990):  # where the reader and the writer of JSON differ
+                async with session.ws_connect("/v1/stream") as socket:
+                    deep = "[" * depth + "]" * depth
+                    await socket.send_str(f'{{"id": "1", "request": {{"messages": {deep}}}}}')
+                    first = await socket.receive()
+                    said = first.json() if first.type == aiohttp.WSMsgType.TEXT else {}
+                    assert said.get("id") == "1" or socket.close_code == 4400, (depth, first)
 
     run(journey())
 
