@@ -354,9 +354,7 @@ class _Choice:
         """Logs of the workers of a run task, node, or job."""
         owners = {name}
         for run in worker_runs(self.experiment):
-            if name in (run.node, run.host) or any(
-                name in (event.get("run_task"), run_task_of(event)) for event in run.events
-            ):
+            if name in (run.node, run.host) or name in map(run_task_of, run.events):
                 owners.add(run.seat)
         tokens = "|".join(re.escape(owner) for owner in sorted(owners))
         # Only whole job ids: 47 does not match 4711, but it matches 47_3 as its array job.

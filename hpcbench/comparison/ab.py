@@ -176,12 +176,12 @@ def costs(experiment: Experiment, arms: tuple[str, str]) -> dict[str, dict[str, 
         loads = [
             float(event["seconds"])
             for event in events
-            if event["event"] == "model_ready" and event.get("model") == model
+            if event["event"] == "model_ready" and event["model"] == model and "seconds" in event
         ]
         readings = [
             event["memory"]
             for event in events
-            if event["event"] == "monitor" and event.get("run_task") == name
+            if event["event"] == "monitor" and event["run_task"] == name
         ]
         keys = sorted({key for memory in readings for key in memory})
         most = {

@@ -129,11 +129,7 @@ def _route(run_task: ResolvedRunTask, workers: Mapping[str, Iterable[Mapping[str
     """
     found = set[str]()
     for events in workers.values():
-        own = [
-            event
-            for event in events
-            if run_task.name in (event.get("run_task"), run_task_of(event))
-        ]
+        own = [event for event in events if run_task_of(event) == run_task.name]
         routes = {str(event["route"]) for event in own if event["event"] == "route"}
         answered = any(event["event"] == "shard_done" for event in own)
         found |= routes or ({"proxied"} if answered else set())

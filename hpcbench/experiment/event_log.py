@@ -58,6 +58,20 @@ SHARD_ENDS = frozenset({"done", "drained", "released", "failed"})
 """Kinds after which no event of an attempt is written."""
 
 
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "model_loading": ("model",), "model_ready": ("model",), "model_failed": ("model",),
+    "engine_died": ("model",), "bad_node": ("node",), "concurrency": ("run_task", "at_once"),
+    "route": ("run_task", "route"), "monitor": ("run_task", "memory"), "budget": ("spent",),
+}  # fmt: skip
+"""Fields of a kind that every event of it has; kinds without such fields are left out."""
+
+
+def is_event(record: Mapping[str, Any]) -> bool:
+    """Whether a record is an event with the fields of its kind: a damaged line may still be JSON."""
+    kind = record.get("event")
+    return isinstance(kind, str) and all(name in record for name in _NEEDED.get(kind, ()))
+
+
 def sort_of(kind: str) -> Sort:
     """Subject of an event of this kind; a kind of a later version counts as a state."""
     return "warning" if kind in WARNINGS else _OTHERS.get(kind, "state")

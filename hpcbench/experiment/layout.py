@@ -57,6 +57,7 @@ from pydantic import ValidationError
 
 from hpcbench.errors import DamagedFile, Problem, UserError, nearest, unknown
 from hpcbench.experiment.baselines import Baseline, baselines, current
+from hpcbench.experiment.event_log import is_event
 from hpcbench.experiment.manifest import Manifest
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import Tell, read_json, read_lines
@@ -323,7 +324,7 @@ class Experiment:
         folder = self.workers()
         for name in sorted(folder.names):
             if name.endswith(".events.jsonl"):
-                yield folder.path / name, folder.records(name, tell)
+                yield folder.path / name, filter(is_event, folder.records(name, tell))
 
     @cached_property
     def resolved(self) -> ResolvedPlan:

@@ -105,7 +105,7 @@ def _phase(worker: WorkerRun, what: What, begin: float, end: float | None) -> Ph
 
 def _concerns(event: Mapping[str, Any], run_task: str, model: str) -> bool:
     failed = event["event"] in ("model_failed", "engine_died") and event.get("model") == model
-    return run_task_of(event) == run_task or event.get("run_task") == run_task or failed
+    return run_task_of(event) == run_task or failed
 
 
 def _begins(event: Mapping[str, Any], run_task: str, model: str) -> What | None:
@@ -201,5 +201,5 @@ def troubles(
 
 
 def _hits(event: Mapping[str, Any], run_task: str, model: str) -> bool:
-    named = run_task_of(event) or event.get("run_task")
+    named = run_task_of(event)
     return bool(named == run_task or (not named and event.get("model") in (None, model)))

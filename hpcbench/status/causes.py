@@ -110,7 +110,7 @@ def _complaint(run: WorkerRun, event: Mapping[str, Any]) -> Complaint:
         time_of(event),
         run.node,
         event.get("log") or run.log,
-        run_task_of(event) or event.get("run_task"),
+        run_task_of(event) or None,
         event.get("model"),
         alarm,
     )

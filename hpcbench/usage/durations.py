@@ -227,7 +227,7 @@ def _loads(experiment: Experiment) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for run in worker_runs(experiment, most=SHARDS_READ):
         for event in run.events:
-            if event["event"] == "model_ready":
+            if event["event"] == "model_ready" and "seconds" in event:
                 found.setdefault(event["model"], []).append(float(event["seconds"]))
     return found
 

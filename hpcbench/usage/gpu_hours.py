@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from hpcbench import slurm
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.event_log import LAST_WORDS
+from hpcbench.experiment.event_log import LAST_WORDS, time_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import job_name, rounds, submitted_at
 from hpcbench.experiment.view.attempts import Attempt, Attempts
@@ -276,7 +276,7 @@ def _load_spans(events: Iterable[Mapping[str, Any]]) -> Iterator[Span]:
     """Loads of a worker; a load that never became ready has failed, for any reason."""
     begin, model = None, ""
     for event in events:
-        kind, at = event["event"], float(event["time"])
+        kind, at = event["event"], time_of(event)
         ends = kind in ("model_ready", "model_failed") and event["model"] == model
         if begin is not None and (ends or kind in ("model_loading", *LAST_WORDS)):
             yield Span(begin, at, "loading" if kind == "model_ready" else "failed_loads", "", model)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
-from hpcbench.experiment.event_log import LAST_WORDS, time_of
+from hpcbench.experiment.event_log import LAST_WORDS, is_event, time_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.archive import FOLDED, Folder
 from hpcbench.files.atomic import Tell, parse_line
@@ -176,8 +176,8 @@ class WorkerRun:
 
 
 def run_task_of(event: Mapping[str, Any]) -> str:
-    """Run task of an event's shard; empty for an event without a shard."""
-    return str(event.get("shard", "")).rpartition("/")[0]
+    """The run task that an event names, by its shard or by itself; empty: it names none."""
+    return str(event.get("shard", "")).rpartition("/")[0] or str(event.get("run_task") or "")
 
 
 def worker_runs(
@@ -194,9 +194,8 @@ def worker_runs(
     for path, records in files[:: max(1, len(files) // most) if most else 1]:
         run = _run_of(path.name.removesuffix(EVENTS))
         for event in records:
-            if isinstance(event.get("event"), str):
-                run.take(event)
-                run.events.append(event)
+            run.take(event)
+            run.events.append(event)
         if run.events:
             yield run
 
@@ -281,11 +280,10 @@ class WorkerRuns:
                 log = self._experiment.worker_log(run.group, run.id)
                 run.log = str(log if log.exists() else log.with_name(stem + EVENTS))
             at = None
-            for event in parsed(lines if self._dull else _without_dull(lines)):
-                if isinstance(event.get("event"), str):
-                    run.take(event)
-                    at = time_of(event)
-                    self._hear(run, event)
+            for event in filter(is_event, parsed(lines if self._dull else _without_dull(lines))):
+                run.take(event)
+                at = time_of(event)
+                self._hear(run, event)
             if at is not None and file.written is not None:
                 run.ahead = at - file.written
             if until is not None and time.monotonic() > until:

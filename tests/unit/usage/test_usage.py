@@ -62,6 +62,20 @@ def test_workers_alone_tell_what_was_used_and_what_was_not(tmp_path: Path) -> No
     assert found.month == "1970-01"
 
 
+def test_an_event_without_the_fields_of_its_kind_changes_nothing(tmp_path: Path) -> None:
+    """A damaged line may still be JSON."""
+    here = plain(tmp_path)
+    before = look(here)
+    kinds = ("model_loading", "model_ready", "model_failed", "engine_died", "budget", "bad_node")
+    [(path, records)] = here.worker_records()
+    lines = [*records]
+    with Appender(path) as log:
+        path.write_text("")
+        for line in [*lines[:2], *({"event": kind} for kind in kinds), *lines[2:]]:
+            log.write(line)
+    assert look(here) == before
+
+
 def test_hours_of_an_engine_on_two_nodes_are_those_of_all_its_gpus(tmp_path: Path) -> None:
     task = run_task(model={"gpus": 4, "nodes": 2, "parallel": {"tensor": 8}})
     (row,) = look(plain(tmp_path, task)).hours
