@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from hpcbench.files.atomic import write_all
+
 
 class JsonlTracker:
     """Appends one line for each run task and metric to a JSONL file: a history of all experiments."""
@@ -35,7 +37,7 @@ class JsonlTracker:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
         try:
-            os.write(descriptor, lines.encode())
+            write_all(descriptor, lines.encode())
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -20,12 +21,13 @@ import pytest
 from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, RunFailed
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.atomic import read_json, read_lines, write_json
 from hpcbench.notify.dispatch import tell
 from hpcbench.schema.outputs import Tracker
 from hpcbench.schema.records import Response, Times
 from hpcbench.tracking import experiment_content
 from hpcbench.tracking.feed import Sending, SentCounts, Sink
+from hpcbench.tracking.jsonl import JsonlTracker
 from hpcbench.tracking.phoenix import PhoenixTracker, span
 from hpcbench.tracking.sent import notes_file, notes_on
 from hpcbench.tracking.server_requests import Web, is_loopback
@@ -126,6 +128,22 @@ def test_a_report_at_the_end_is_no_fault_of_the_caller(tmp_path: Path, cli: Cli)
 
 
 @pytest.mark.long
+def test_a_history_has_whole_lines_where_the_system_writes_a_part_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:7]))
+    tables = {
+        "id": "e", "plan": {"name": "p"},
+        "metrics": {"run_tasks": {"rt": {
+            "model": "m", "dataset": "d", "coverage": 1.0, "metrics": {"cer": {"value": 0.5}},
+        }}},
+    }  # fmt: skip
+    JsonlTracker({"path": str(tmp_path / "history.jsonl")}).log(tables)
+    [line] = read_lines(tmp_path / "history.jsonl")
+    assert (line["run_task"], line["value"]) == ("rt", 0.5)
+
+
 def test_a_server_that_never_answers_is_given_up(tmp_path: Path, hanging: str) -> None:
     here = ended(tmp_path, 3)
     with pytest.raises(EnvironmentFault, match=r"no answer in 0.2 s"):
