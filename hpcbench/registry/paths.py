@@ -87,24 +87,11 @@ def with_absolute_paths(
     if isinstance(definition, Prompt):
         if definition.collection is not None:
             update["collection"] = absolute(definition.collection, "collection")
-
-        def placed(
-            examples: tuple[PromptExample, ...], *loc: str | int
-        ) -> tuple[PromptExample, ...]:
-            return tuple(
-                replace(
-                    one,
-                    images=tuple(
-                        absolute(path, *loc, number, "images", image)
-                        for image, path in enumerate(one.images)
-                    ),
-                )
-                for number, one in enumerate(examples)
-            )
-
-        update["examples"] = placed(definition.examples, "examples")
+        update["examples"] = _placed(definition.examples, absolute, "examples")
         update["prompts"] = tuple(
-            replace(entry, examples=placed(entry.examples, "prompts", number, "examples"))
+            replace(
+                entry, examples=_placed(entry.examples, absolute, "prompts", number, "examples")
+            )
             for number, entry in enumerate(definition.prompts)
         )
     if isinstance(definition, Site):
@@ -119,6 +106,22 @@ def with_absolute_paths(
             path = absolute(os.path.expandvars(template), "slurm", "template")
             update["slurm"] = definition.slurm.model_copy(update={"template": path})
     return definition.model_copy(update=update) if update else definition
+
+
+def _placed(
+    examples: tuple[PromptExample, ...], absolute: Callable[..., str], *loc: str | int
+) -> tuple[PromptExample, ...]:
+    """Examples of a prompt with the absolute paths of their images."""
+    return tuple(
+        replace(
+            one,
+            images=tuple(
+                absolute(path, *loc, number, "images", image)
+                for image, path in enumerate(one.images)
+            ),
+        )
+        for number, one in enumerate(examples)
+    )
 
 
 def _absolute_image(image: str, absolute: Callable[[str], str]) -> str:
