@@ -174,7 +174,7 @@ def _last_job_again(experiment: Experiment, *, forced: bool) -> bool:
     if experiment.planned.executor != "slurm" or "SLURM_JOB_ID" in os.environ or not now.finalisers:
         return False
     names = [job_name(experiment, step.name, now.number) for step in now.last_steps]
-    died = last_job.death(now, slurm.fates(now.finalisers, names))
+    died = last_job.death(now, slurm.job_ends(now.finalisers, names))
     if died is None:
         return False
     wanted = last_job.grown(died.step.resources, died.end.state, experiment.resolved)
@@ -326,11 +326,11 @@ def _alive(experiment: Experiment) -> list[slurm.Job]:
     return [job for job in living(experiment) if job.array_job not in own]
 
 
-def _refuse_unseen(experiment: Experiment, passes: Sequence[Round]) -> None:
+def _refuse_unseen(experiment: Experiment, known: Sequence[Round]) -> None:
     """Refuse a second supervisor if the first may run on another host, unseen from here."""
     if experiment.resolved.executor == "slurm":
         return
-    running, unseen = supervisors(experiment, passes)
+    running, unseen = supervisors(experiment, known)
     if unseen and not running:
         raise UserError(
             Problem(

@@ -187,7 +187,7 @@ class EventTail:
         """Read every file that is due, and files that are found during the look."""
         now = self._clock()
         self._try(lambda: self._folders.look(now, everything))
-        found = [self._wishes()]
+        found = [self._control_requests()]
         read: set[_File] = set()
         while due := self._due(now, everything, read):
             for file in due:
@@ -228,10 +228,10 @@ class EventTail:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    def _wishes(self) -> list[Event]:
+    def _control_requests(self) -> list[Event]:
         """New control requests; each is a file, and its number is its `seq`."""
         events: list[Event] = []
-        for number, path in self._folders.wishes(after=self._seqs.get("control", 0)):
+        for number, path in self._folders.control_requests(after=self._seqs.get("control", 0)):
             line = self._try(path.read_bytes)
             if line is None:
                 break  # the next request must not come before this one
@@ -380,7 +380,7 @@ class _Folders:
         found, self._folded = self._folded, []
         return found
 
-    def wishes(self, after: int) -> list[tuple[int, Path]]:
+    def control_requests(self, after: int) -> list[tuple[int, Path]]:
         """Number and path of the control requests after a number, in order."""
         folder = self._experiment.control_dir
         return [

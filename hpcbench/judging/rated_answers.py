@@ -53,7 +53,7 @@ class JudgedAnswers:
                     yield response.sample_id, text
 
 
-def waits_for(experiment: Experiment, run_task: ResolvedRunTask, wishes: ControlState) -> str:
+def waits_for(experiment: Experiment, run_task: ResolvedRunTask, control: ControlState) -> str:
     """The run task that a judge has to wait for, as others still work on its answers; empty: none.
 
     A run task that ended early, by a user or because it failed, gets no more answers: a judge rates those
@@ -61,7 +61,7 @@ def waits_for(experiment: Experiment, run_task: ResolvedRunTask, wishes: Control
     """
     judge = run_task.task.judge
     for name in () if judge is None else judge.judged:
-        if wishes.ended(name):
+        if control.ended(name):
             continue
         if any(state.state != "done" for state in shard_states(experiment, [name])):
             return name

@@ -126,8 +126,8 @@ def _scripts(experiment: Experiment, run_task: str) -> Iterator[CommandLine]:
     if plan.executor != "slurm":
         return
     groups = groups_of(experiment, run_task)
-    passes = rounds_of(experiment)
-    steps = [step for step in passes[-1].steps.values() if step.group in groups] if passes else []
+    rounds = rounds_of(experiment)
+    steps = [step for step in rounds[-1].steps.values() if step.group in groups] if rounds else []
     found = False
     for step in steps:
         if step.job and (text := _script(experiment, step.job)):

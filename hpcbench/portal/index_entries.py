@@ -127,8 +127,8 @@ def ending(experiment: Experiment) -> State | None:
         Unreadable: another version of hpcbench wrote the experiment, or it is damaged.
     """
     try:
-        passes, _ = rounds_now(experiment)
-        return outcome_of(experiment, passes, control_state(experiment))
+        rounds, _ = rounds_now(experiment)
+        return outcome_of(experiment, rounds, control_state(experiment))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Unreadable(str(error)) from error
 

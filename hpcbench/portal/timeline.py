@@ -133,8 +133,8 @@ def _evaluation(experiment: Experiment, workers: Sequence[WorkerRun]) -> Iterato
     with contextlib.suppress(OSError):
         end = min(end, experiment.outcome_file.stat().st_mtime)  # scored again later: not this job
     begin = None
-    passes = rounds_of(experiment)
-    for job in passes[-1].jobs.items() if passes else ():
+    rounds = rounds_of(experiment)
+    for job in rounds[-1].jobs.items() if rounds else ():
         if job[0].startswith(FINALISE):
             begin = _first_word(experiment, job[1])
     if begin is None:

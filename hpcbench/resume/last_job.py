@@ -78,9 +78,9 @@ class Death:
         return f"{self.end.text} ({in_words(had)}; job {self.step.job})"
 
 
-def death(now: Round, fates: Mapping[str, slurm.JobEnd]) -> Death | None:
+def death(now: Round, job_ends: Mapping[str, slurm.JobEnd]) -> Death | None:
     """The death of a round's newest last job; None: it lives, ended well, was cancelled, or is unknown."""
-    ends = [(step, fates[str(step.job)]) for step in now.last_steps if step.job in fates]
+    ends = [(step, job_ends[str(step.job)]) for step in now.last_steps if step.job in job_ends]
     died = [one for one in ends if one[1].died]
     if not died or died[-1][0] is not now.last_steps[-1]:
         return None

@@ -31,13 +31,13 @@ def may_go_on(experiment: Experiment, left: Sequence[ShardState], answered: int)
     work is submitted again as long as rounds bring answers; after `max_resubmits` rounds in a row without
     answers the experiment ends.
     """
-    passes = rounds(experiment)
-    if len(passes) >= MOST_ROUNDS:
+    known = rounds(experiment)
+    if len(known) >= MOST_ROUNDS:
         return False
     allowed = experiment.resolved.plan.max_resubmits
-    ends = [one.answered for one in passes[1:]] + [answered]
+    ends = [one.answered for one in known[1:]] + [answered]
     fruitless = 0
-    for one, end in zip(reversed(passes), reversed(ends), strict=True):
+    for one, end in zip(reversed(known), reversed(ends), strict=True):
         if end > one.answered:
             break
         fruitless += 1

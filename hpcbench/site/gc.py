@@ -204,13 +204,13 @@ def size(path: Path) -> DiskUsage:
 
 def _busy(experiment: Experiment, jobs: frozenset[str] | str) -> str:
     """Why an experiment must stay as it is; empty: it need not."""
-    passes = rounds(experiment)
+    known = rounds(experiment)
     if submitting(experiment):
         return "its submission is still running"
-    if not passes or passes[-1].intents:
+    if not known or known[-1].intents:
         return f"its submission was interrupted: `hpcbench resume {experiment.id}` continues it"
     if experiment.resolved.executor != "slurm":
-        own, unseen = supervisors(experiment, passes)
+        own, unseen = supervisors(experiment, known)
         return (
             "it runs"
             if own
@@ -220,7 +220,7 @@ def _busy(experiment: Experiment, jobs: frozenset[str] | str) -> str:
         )
     if isinstance(jobs, str):
         return jobs
-    return "it runs" if any(jobs.intersection(one.jobs.values()) for one in passes) else ""
+    return "it runs" if any(jobs.intersection(one.jobs.values()) for one in known) else ""
 
 
 def _leftovers(experiment: Experiment) -> Iterator[Path]:

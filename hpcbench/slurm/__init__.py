@@ -1,6 +1,6 @@
 """Questions and commands to Slurm: one question for all jobs and all readers, pure parsers, 22.05 and newer.
 
-`snapshot` this user's jobs now · `fates` the ends of jobs that are gone · `why_pending` why a job waits ·
+`snapshot` this user's jobs now · `job_ends` the ends of jobs that are gone · `why_pending` why a job waits ·
 `set_throttle`, `exclude_nodes` … change a job · `partitions`, `nodes_by_partition` … the cluster.
 """
 
@@ -8,7 +8,7 @@ from hpcbench.slurm.accounting import (
     LOST,
     JobEnd,
     accounting,
-    fates,
+    job_ends,
     judge,
 )
 from hpcbench.slurm.cluster import (
@@ -58,7 +58,7 @@ __all__ = [
     "classify_refusal",
     "depend_on",
     "exclude_nodes",
-    "fates",
+    "job_ends",
     "judge",
     "max_array_size",
     "nodes_by_partition",

@@ -95,7 +95,7 @@ class JobEnd:
         return f"{words} (on {self.node})" if self.node else words
 
 
-def fates(
+def job_ends(
     ids: Iterable[str],
     names: Collection[str],
     *,
@@ -105,7 +105,7 @@ def fates(
     """The ends of jobs and array tasks, from one sacct call and the shared snapshot.
 
     An array's id means the whole array: the answer also has each task by its own id, and the array has the
-    fate of its most informative task: a live one, else a failed one.
+    end of its most informative task: a live one, else a failed one.
 
     Args:
         ids: `4711`, `4711_3`.
@@ -122,11 +122,11 @@ def fates(
         return {}
     now = snapshot(newer_than=since or 0.0, folder=folder)
     found = judge(wanted, names, now, _accounted(wanted, names, MAX_AGE, folder))
-    if since is None and (now.fault or any(fate.state == LOST for fate in found.values())):
+    if since is None and (now.fault or any(end.state == LOST for end in found.values())):
         now = snapshot(0, folder=folder)
         found = judge(wanted, names, now, _accounted(wanted, names, 0, folder))
     # Accounting alone cannot distinguish the end of a job from the end of a run that another run follows.
-    if now.fault and any(not fate.alive and now.find(job) is None for job, fate in found.items()):
+    if now.fault and any(not end.alive and now.find(job) is None for job, end in found.items()):
         raise EnvironmentFault(f"cannot determine how jobs ended: {now.fault}")
     return found
 
@@ -134,7 +134,7 @@ def fates(
 def judge(
     ids: Iterable[str], names: Collection[str], now: Snapshot, runs: Sequence[Job]
 ) -> dict[str, JobEnd]:
-    """`fates` from the answers of slurmctld and accounting; pure.
+    """`job_ends` from the answers of slurmctld and accounting; pure.
 
     slurmctld's answer counts for the jobs that it knows. Accounting's counts for ended jobs; a job that is
     alive only in accounting is lost.
@@ -150,7 +150,7 @@ def judge(
     for wanted in dict.fromkeys(ids):
         tasks = _tasks(wanted, ours, past)
         for task in tasks:
-            found[task] = _fate(ours.find(task), past.get(task, []))
+            found[task] = _job_end(ours.find(task), past.get(task, []))
         if wanted not in found:
             found[wanted] = max(
                 (found[task] for task in tasks), key=_informative, default=JobEnd(LOST)
@@ -169,7 +169,7 @@ def accounting(names: Iterable[str]) -> list[Job]:
         return []
 
 
-def _fate(held: Job | None, past: Sequence[Job]) -> JobEnd:
+def _job_end(held: Job | None, past: Sequence[Job]) -> JobEnd:
     # In accounting REQUEUED and PREEMPTED are ends of runs: the end time, not the state, shows what is over.
     over = [run for run in past if run.end is not None]
     again = max(held.restarts if held is not None else 0, len(past) - 1, 0)
@@ -203,8 +203,8 @@ def _tasks(wanted: str, ours: Snapshot, past: Mapping[str, Sequence[Job]]) -> li
     return sorted(tasks or known, key=lambda job: (len(job), job))
 
 
-def _informative(fate: JobEnd) -> tuple[bool, bool, bool]:
-    return fate.alive, fate.state != "COMPLETED", fate.state != LOST
+def _informative(end: JobEnd) -> tuple[bool, bool, bool]:
+    return end.alive, end.state != "COMPLETED", end.state != LOST
 
 
 def _accounted(

@@ -61,7 +61,7 @@ class Facts:
     """Living workers."""
     shards: Sequence[tuple[ShardState, ShardStatus]]
     """Every shard in planned order: its state by its files, and its status."""
-    fates: Mapping[str, slurm.JobEnd]
+    job_ends: Mapping[str, slurm.JobEnd]
     """Job or array task that is gone → its end in Slurm, as far as looked up."""
 
     @property
@@ -73,22 +73,22 @@ class Facts:
 def rounds_now(experiment: Experiment) -> tuple[Sequence[Round], bool]:
     """The rounds so far, and whether a process submits the last one now."""
     while True:
-        passes = rounds(experiment)
-        if passes and passes[-1].handed:
-            return passes, False
+        known = rounds(experiment)
+        if known and known[-1].handed:
+            return known, False
         if submitting(experiment):
-            return passes, True
+            return known, True
         # No process submits now, but one may have finished its submission since the rounds were read.
-        if rounds(experiment) == passes:
-            return passes, False
+        if rounds(experiment) == known:
+            return known, False
 
 
 def outcome_of(
-    experiment: Experiment, passes: Sequence[Round], control: ControlState
+    experiment: Experiment, rounds: Sequence[Round], control: ControlState
 ) -> State | None:
     """Finalise's outcome of the newest round, or the user's cancel; None: not ended."""
     known = outcome(experiment)
-    if passes and known is not None and known.round == passes[-1].number:
+    if rounds and known is not None and known.round == rounds[-1].number:
         state: State = known.state  # type: ignore[assignment]
         return state
     return "cancelled" if control.cancelled else None
@@ -101,7 +101,7 @@ def state_of(
     rests: bool,
     works: bool,
     news: bool,
-    fates: Mapping[str, slurm.JobEnd],
+    job_ends: Mapping[str, slurm.JobEnd],
     from_jobs: bool,
 ) -> State:
     """The state of the experiment.
@@ -112,7 +112,7 @@ def state_of(
         rests: whether users paused all remaining work.
         works: whether a worker showed a recent sign of life.
         news: the same, or its jobs were submitted recently.
-        fates: job that is gone → its end in Slurm.
+        job_ends: job that is gone → its end in Slurm.
         from_jobs: whether jobs of this site may submit jobs.
     """
     jobs = run_state.jobs
@@ -130,10 +130,12 @@ def state_of(
         news and jobs.snapshot is not None
     ):  # Slurm forgets a job sooner than NFS shows its last file
         return "evaluating" if whole else "running"
-    return _without_jobs(run_state, fates, from_jobs)
+    return _without_jobs(run_state, job_ends, from_jobs)
 
 
-def _without_jobs(run_state: RunState, fates: Mapping[str, slurm.JobEnd], from_jobs: bool) -> State:
+def _without_jobs(
+    run_state: RunState, job_ends: Mapping[str, slurm.JobEnd], from_jobs: bool
+) -> State:
     """The state without living jobs or workers and without an outcome of finalise."""
     if (
         run_state.jobs.snapshot is None
@@ -142,11 +144,11 @@ def _without_jobs(run_state: RunState, fates: Mapping[str, slurm.JobEnd], from_j
     finalisers = run_state.rounds[-1].finalisers
     if not from_jobs or not finalisers:
         return "stalled"
-    died = last_job.death(run_state.rounds[-1], fates)
+    died = last_job.death(run_state.rounds[-1], job_ends)
     if died is not None and died.times >= last_job.TRIES:
         return "lost"  # a further one is for a user to decide
     # If a user cancelled a job by hand, hpcbench does not restart it on its own.
-    ends = {fates[job].state for job in finalisers if job in fates}
+    ends = {job_ends[job].state for job in finalisers if job in job_ends}
     return "stalled" if ends - {"CANCELLED", slurm.LOST} else "lost"
 
 

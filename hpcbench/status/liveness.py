@@ -134,14 +134,14 @@ def process_lives(pid: int, experiment: Experiment) -> bool:
     return any(name in word for word in command(pid)) and started(pid) is not None
 
 
-def supervisors(experiment: Experiment, passes: Sequence[Round]) -> tuple[list[str], str]:
+def supervisors(experiment: Experiment, rounds: Sequence[Round]) -> tuple[list[str], str]:
     """Supervisors of the local executor.
 
     Returns:
         The running supervisors, as `HOST:PID`; and the host of the newest one if this host cannot see
         whether it runs, else the empty text.
     """
-    steps = [step for one in passes for step in one.steps.values() if step.job]
+    steps = [step for one in rounds for step in one.steps.values() if step.job]
     known = [(str(step.job), _supervisor_lives(step, experiment)) for step in steps]
     unseen = known[-1][0].partition(":")[0] if known and known[-1][1] is None else ""
     return [job for job, runs in known if runs], unseen
@@ -175,10 +175,10 @@ def _ends_of_jobs(experiment: Experiment, states: Sequence[ShardState]) -> dict[
         job_name(experiment, step, one.number) for one in rounds(experiment) for step in one.jobs
     }
     try:
-        found = slurm.fates(ids, names)
+        found = slurm.job_ends(ids, names)
     except EnvironmentFault:
         return {}
-    return {job: f"{GONE}: {fate.text}" for job, fate in found.items() if not fate.alive}
+    return {job: f"{GONE}: {end.text}" for job, end in found.items() if not end.alive}
 
 
 def _in_slurm(state: ShardState, alive: Collection[str]) -> bool:

@@ -56,7 +56,7 @@ class Observer:
         self._workers = WorkerRuns(experiment, partial(_hear, self._ends))
         self._order: list[str] = []
         self._done: dict[str, tuple[ShardState, ShardStatus]] = {}
-        self._fates: dict[str, slurm.JobEnd] = {}
+        self._job_ends: dict[str, slurm.JobEnd] = {}
 
     def look(self, snapshot: slurm.Snapshot | None = None) -> ExperimentStatus:
         """The experiment's current status; queries Slurm no more often than `slurm.snapshot` does.
@@ -92,7 +92,7 @@ class Observer:
         ]
         if not ended:
             self._learn(_vanished(workers, living), run_state)
-        return Facts(self.experiment, now, run_state, workers, living, shards, self._fates)
+        return Facts(self.experiment, now, run_state, workers, living, shards, self._job_ends)
 
     def state(self, facts: Facts) -> State:
         """The state that follows from the facts."""
@@ -108,7 +108,7 @@ class Observer:
             rests=_rests(facts),
             works=works,
             news=news,
-            fates=self._fates,
+            job_ends=self._job_ends,
             from_jobs=self.experiment.planned.submit_from_jobs,
         )
 
@@ -187,7 +187,7 @@ class Observer:
     def _learn(self, gone: Sequence[str], run_state: RunState) -> None:
         """Ask Slurm for the ends of jobs that are gone, until it knows them: accounting may be late."""
         unknown = [
-            job for job in gone if job and getattr(self._fates.get(job), "state", LOST) == LOST
+            job for job in gone if job and getattr(self._job_ends.get(job), "state", LOST) == LOST
         ]
         if not unknown or run_state.jobs.snapshot is None or not run_state.jobs.answered:
             return
@@ -197,12 +197,12 @@ class Observer:
             for step in one.steps
         ]
         with contextlib.suppress(EnvironmentFault):  # then only files count, for now
-            fates = slurm.fates(unknown, names, since=own_jobs.last_change(self.experiment))
-            self._fates |= {job: fates[job] for job in unknown if job in fates}
+            job_ends = slurm.job_ends(unknown, names, since=own_jobs.last_change(self.experiment))
+            self._job_ends |= {job: job_ends[job] for job in unknown if job in job_ends}
 
     def _why(self, job: str) -> str:
-        fate = self._fates.get(job)
-        return "" if fate is None or fate.alive else fate.text
+        end = self._job_ends.get(job)
+        return "" if end is None or end.alive else end.text
 
 
 def status(experiment: Experiment) -> ExperimentStatus:
@@ -241,8 +241,8 @@ def briefs(experiments: Iterable[Experiment]) -> list[Brief]:
 def _ended(experiment: Experiment) -> State | Literal["unreadable"] | None:
     """How an experiment ended; None: it has not ended."""
     try:
-        passes, _ = rounds_now(experiment)
-        ended = outcome_of(experiment, passes, control_state(experiment))
+        rounds, _ = rounds_now(experiment)
+        ended = outcome_of(experiment, rounds, control_state(experiment))
         _ = experiment.work, ended == "done" or experiment.planned
         return ended
     except (OSError, ValueError, KeyError, TypeError):
@@ -285,13 +285,13 @@ def _rests(facts: Facts) -> bool:
 
 
 def _run_state(experiment: Experiment, snapshot: slurm.Snapshot | None) -> RunState:
-    passes, busy = rounds_now(experiment)
+    rounds, busy = rounds_now(experiment)
     control = control_state(experiment)
-    ended = outcome_of(experiment, passes, control)
-    jobs = Jobs() if ended else own_jobs.look(experiment, passes, snapshot)
+    ended = outcome_of(experiment, rounds, control)
+    jobs = Jobs() if ended else own_jobs.look(experiment, rounds, snapshot)
     said = outcome(experiment) if ended else None
     return RunState(
-        passes,
+        rounds,
         busy,
         ended,
         control,

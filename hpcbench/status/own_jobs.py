@@ -88,21 +88,21 @@ def _now(job: slurm.Job, started: Collection[str]) -> Iterator[slurm.Job]:
             yield replace(job, task_ids=",".join(map(str, left.values())) + throttle)
 
 
-def look(experiment: Experiment, passes: Sequence[Round], snapshot: slurm.Snapshot | None) -> Jobs:
+def look(experiment: Experiment, rounds: Sequence[Round], snapshot: slurm.Snapshot | None) -> Jobs:
     """The living jobs of an experiment.
 
     Args:
         experiment: the experiment.
-        passes: its rounds.
+        rounds: its rounds.
         snapshot: Slurm's answer, if the caller has it already.
     """
     if experiment.planned.executor != "slurm":
-        living, elsewhere = supervisors(experiment, passes)
+        living, elsewhere = supervisors(experiment, rounds)
         alive = tuple(slurm.Job(job, "supervisor", "RUNNING") for job in living)
         return Jobs(alive, elsewhere=elsewhere)
     if snapshot is None:
         snapshot = slurm.snapshot(newer_than=last_change(experiment))
-    ids = {job for one in passes for job in one.jobs.values()}
+    ids = {job for one in rounds for job in one.jobs.values()}
     ours = names_of(experiment)
     alive = tuple(
         job
@@ -148,11 +148,11 @@ def process_lives_here(experiment: Experiment, host: str, pid: int, jobs: Jobs) 
     return jobs.processes[pid]
 
 
-def waits(experiment: Experiment, passes: Sequence[Round], jobs: Jobs) -> tuple[Wait, ...]:
+def waits(experiment: Experiment, rounds: Sequence[Round], jobs: Jobs) -> tuple[Wait, ...]:
     """Reasons of the waiting jobs, in plain words."""
     if jobs.snapshot is None:
         return ()
-    steps = {job: name for one in passes for name, job in one.jobs.items()}
+    steps = {job: name for one in rounds for name, job in one.jobs.items()}
     waiting: dict[tuple[str, str], list[slurm.Job]] = {}
     for job in jobs.alive:
         if job.state == "PENDING" and job.reason not in ORDERLY:

@@ -93,7 +93,7 @@ def _needs(facts: Facts, state: State) -> str | None:
             f"runs: run `hpcbench status` there, or `hpcbench resume {experiment.id} --force` if that "
             "machine no longer exists"
         )
-    died = last_job.death(run_state.rounds[-1], facts.fates) if run_state.rounds else None
+    died = last_job.death(run_state.rounds[-1], facts.job_ends) if run_state.rounds else None
     if died is not None and state in ("stalled", "lost"):
         wanted = last_job.grown(died.step.resources, died.end.state, experiment.resolved)
         command = (
@@ -307,9 +307,9 @@ def _gone(facts: Facts, cancels: list[float]) -> Iterator[causes.Complaint]:
     looked_up, known_attempts = 0, dict[str, Attempts]()
     for worker in facts.workers:
         again = (worker.seat, worker.restart + 1) in runs
-        fate = facts.fates.get(worker.job)
+        end = facts.job_ends.get(worker.job)
         # A worker that ended in order writes a last event, which may arrive late over NFS.
-        known = fate is not None and not fate.alive and fate.state not in (LOST, "COMPLETED")
+        known = end is not None and not end.alive and end.state not in (LOST, "COMPLETED")
         silent = facts.ended or not is_news(worker.heard, facts.now)
         if worker.last_words or worker.id in living or not (again or silent or known):
             continue
@@ -319,7 +319,7 @@ def _gone(facts: Facts, cancels: list[float]) -> Iterator[causes.Complaint]:
             continue
         looked_up += 1
         why = AGAIN if again else ""
-        why = why or (fate.text if fate is not None else "")
+        why = why or (end.text if end is not None else "")
         if not why and looked_up <= LOOKED_UP:
             why = _released(facts.experiment, worker, known_attempts)
         name = (worker.shard or "").rpartition("/")[0] or None
@@ -338,8 +338,8 @@ def _cancels(experiment: Experiment) -> list[float]:
 
 def _cancelled(facts: Facts, worker: WorkerRun, cancels: list[float]) -> bool:
     """Whether `hpcbench cancel` ended a worker: while it loads, it is killed before its last event."""
-    fate = facts.fates.get(worker.job)
-    if fate is not None and fate.state not in ("CANCELLED", "COMPLETED", LOST):
+    end = facts.job_ends.get(worker.job)
+    if end is not None and end.state not in ("CANCELLED", "COMPLETED", LOST):
         return False
     heard = max(worker.heard, monitor_heard(facts.experiment, worker)) if cancels else 0.0
     return any(is_news(heard, moment) for moment in cancels)

@@ -168,8 +168,8 @@ def _allocations(experiment: Experiment, said: Mapping[str, float]) -> list[Allo
     """
     if experiment.resolved.executor != "slurm":
         return []
-    passes = rounds(experiment)
-    steps = [(one, step) for one in passes for step in one.steps.values() if step.group]
+    known = rounds(experiment)
+    steps = [(one, step) for one in known for step in one.steps.values() if step.group]
     ids = {step.job for _, step in steps}
     names = {job_name(experiment, step.name, one.number) for one, step in steps}
     now = time.time()

@@ -140,10 +140,10 @@ class Worker:
         """Set: the same for the current shard."""
         self.at: str | None = None
         """Run task of the current shard."""
-        self.wishes = control_state(experiment)
+        self.control = control_state(experiment)
         self.events = WorkerEvents(experiment, group, owner)
         self.place, self.workers = place, workers
-        self.board: ShardScheduler
+        self.scheduler: ShardScheduler
         self.suspected: dict[str, set[str]] = {}
         """Run task → samples in flight when an engine died, except samples that did not end it alone."""
         self.poisonous = 0
@@ -175,15 +175,15 @@ class Worker:
         self.beside = EnginesBeside(experiment, group, owner, self.events, self.near, self.stop)
         """Engines of the further models of agents."""
 
-    def _board(self) -> ShardScheduler:
+    def _scheduler(self) -> ShardScheduler:
         work, resolved = self.experiment.work, self.experiment.resolved
         own = {cut.run_task: cut for cut in work.cuts}
         tasks = {name: resolved.run_task(name) for name in self.group.run_tasks}
         pairs = [arms for arms in resolved.pairs.values() if set(arms) <= set(tasks)]
-        board: Callable[..., ShardScheduler] = ShardScheduler
+        made: Callable[..., ShardScheduler] = ShardScheduler
         if pairs:
-            board = partial(PairedScheduler, pairs=pairs, seed=resolved.plan.seed)
-        return board(
+            made = partial(PairedScheduler, pairs=pairs, seed=resolved.plan.seed)
+        return made(
             [own[name] for name in tasks],
             {name: task.model.name for name, task in tasks.items()},
             ClaimStore(self.experiment, self.group.id, self.owner),
@@ -193,7 +193,7 @@ class Worker:
             place=self.place / self.workers,
             workers=self.workers,
             rests=lambda run_task: (
-                self.wishes.rests(run_task)
+                self.control.rests(run_task)
                 or self.budget_share.rests(tasks[run_task])
                 or self._waits(tasks[run_task])
             ),
@@ -207,7 +207,7 @@ class Worker:
         now = time.monotonic()
         if now < self.waits_until.get(run_task.name, 0.0):
             return True
-        if waits_for(self.experiment, run_task, self.wishes):
+        if waits_for(self.experiment, run_task, self.control):
             self.waits_until[run_task.name] = now + WAIT_SECONDS
             return True
         self.judging[run_task.name] = JudgedAnswers(self.experiment, run_task)
@@ -223,7 +223,7 @@ class Worker:
             self.budget_share = BudgetShare(
                 self.experiment, self.owner.id, self.workers, self.events
             )
-            self.board = self._board()
+            self.scheduler = self._scheduler()
             near = scratch(self.experiment.resolved.site.scratch)
             if reaped := [*reap(), *reap_folders(near)]:
                 self.events.write("orphans_reaped", names=reaped)
@@ -235,7 +235,8 @@ class Worker:
                 ) as wrapper,
             ):
                 self.serving = Serving(
-                    wrapper, self.events, watch, self.owner.node, self.stop, self.board.given_up, self._drain
+                    wrapper, self.events, watch, self.owner.node, self.stop,
+                    self.scheduler.given_up, self._drain,
                 )  # fmt: skip
                 try:
                     await self._work()
@@ -271,7 +272,7 @@ class Worker:
         watching = asyncio.ensure_future(self._watch_wishes())
         try:
             while not self.stop.is_set():
-                found = self.board.next(self.serving.wrapper.model, self._seconds_left())
+                found = self.scheduler.next(self.serving.wrapper.model, self._seconds_left())
                 if found is None:
                     return
                 await self._take(found)
@@ -292,20 +293,20 @@ class Worker:
         if not await self._load(run_task):
             return
         await self._look_at_wishes()
-        if self.wishes.rests(run_task.name):
+        if self.control.rests(run_task.name):
             return
-        taken = self.board.claim(found)
+        taken = self.scheduler.claim(found)
         if taken is None:
             return
         started, self.at, self.halt = time.monotonic(), run_task.name, asyncio.Event()
         self.events.write("shard_claimed", shard=taken.shard.id, attempt=taken.attempt)
         await self._shard(run_task, taken)
         self.at = None
-        self.board.took(found.shard.seconds, time.monotonic() - started)
+        self.scheduler.took(found.shard.seconds, time.monotonic() - started)
         if run_task.pair is not None and await look_if_due(
             self.experiment, run_task.pair, self.stop
         ):
-            self.wishes = control_state(self.experiment)
+            self.control = control_state(self.experiment)
 
     async def _load(self, run_task: ResolvedRunTask) -> bool:
         """Load a run task's model; False if it cannot be loaded, or the worker is stopped."""
@@ -325,14 +326,14 @@ class Worker:
         while True:
             await asyncio.sleep(WISH_SECONDS)
             await self._look_at_wishes()
-            if self.wishes.cancelled or self.wishes.paused:
-                self._drain("cancel" if self.wishes.cancelled else "pause")
-            elif self.at is not None and self.wishes.rests(self.at):
+            if self.control.cancelled or self.control.paused:
+                self._drain("cancel" if self.control.cancelled else "pause")
+            elif self.at is not None and self.control.rests(self.at):
                 self.halt.set()
 
     async def _look_at_wishes(self) -> None:
         with contextlib.suppress(OSError):  # a file system that hangs is detected elsewhere, too
-            self.wishes = await asyncio.to_thread(control_state, self.experiment)
+            self.control = await asyncio.to_thread(control_state, self.experiment)
 
     async def _shard(self, run_task: ResolvedRunTask, taken: Claim) -> None:
         """Send every sample of the shard that has no answer yet."""
@@ -361,7 +362,7 @@ class Worker:
             last = taken.end("done" if whole else "drained", **why)
             if whole:
                 self._tell_done(taken, last)
-                self.board.done(taken.shard)
+                self.scheduler.done(taken.shard)
 
     def _tell_done(self, done: Claim, last: Mapping[str, Any]) -> None:
         """Copy the shard's last event to our own log: status of 10,000 shards then opens 200 files."""
@@ -377,7 +378,7 @@ class Worker:
 
     def _pilot(self, run_task: ResolvedRunTask) -> Pilot:
         """The pilot of a run task, with the current number of samples."""
-        name, wanted = run_task.name, self.wishes.pilot
+        name, wanted = run_task.name, self.control.pilot
         if wanted is None:
             wanted = self.experiment.resolved.plan.pilot
         cuts = self.experiment.work.cuts
@@ -401,7 +402,7 @@ class Worker:
         """End a run task for all workers."""
         self.halt.set()
         await self._look_at_wishes()
-        if run_task.name not in self.wishes.failed_tasks:
+        if run_task.name not in self.control.failed_tasks:
             ends: Sequence[str] = (run_task.name,)
             if run_task.pair is not None:  # one arm alone has no comparison
                 ends = self.experiment.resolved.pairs[run_task.pair]
@@ -429,7 +430,7 @@ class Worker:
             except EngineGone as gone:
                 taken.acknowledge()
                 own = list(gone.in_flight) if await self._died(run_task, gone) else []
-                if run_task.model.name in self.board.given_up:
+                if run_task.model.name in self.scheduler.given_up:
                     raise
                 if not await self._load(run_task):
                     if self.stop.is_set():

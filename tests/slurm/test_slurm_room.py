@@ -1,4 +1,4 @@
-"""The room that asks and tells Slurm, on the real cluster: words, control, fates, one question for all."""
+"""The room that asks and tells Slurm, on the real cluster: words, control, job_ends, one question for all."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_requeued_job_runs_elsewhere_once_its_node_is_excluded(shell: Shell) -
     # A folder of its own each time: accounting is late, and its shared answer half a minute old.
     code = (
         "import pathlib, tempfile\nfolder = pathlib.Path(tempfile.mkdtemp())\n"
-        f"show(slurm.fates(ids, ['{shell.name}'], folder=folder)[ids[0]])"
+        f"show(slurm.job_ends(ids, ['{shell.name}'], folder=folder)[ids[0]])"
     )
 
     def runs() -> list[dict[str, Any]]:
@@ -188,20 +188,20 @@ def test_a_requeued_job_runs_elsewhere_once_its_node_is_excluded(shell: Shell) -
     assert [one["node"] for one in runs()] == [first, again["node"]]
 
 
-def test_fates_of_jobs_that_failed_never_started_or_are_not_ours(shell: Shell) -> None:
+def test_ends_of_jobs_that_failed_never_started_or_are_not_ours(shell: Shell) -> None:
     failed = shell.sbatch(wrap="exit 3")
     held = shell.sbatch("--hold", "--array=0-2")
     shell.lab.run_as_user(["scancel", held])
     until(lambda: shell.state(failed) == "FAILED", 90, "the job to fail", every=0.5)
     code = (
-        f"told = slurm.fates(ids, ['{shell.name}'])\n"
+        f"told = slurm.job_ends(ids, ['{shell.name}'])\n"
         "show({job: (one.state, one.exit_code) for job, one in told.items()})"
     )
     found = shell.ask(code, failed, f"{held}_1", "999999_1")
     assert found[failed] == ["FAILED", 3]
     assert found[f"{held}_1"][0] == "CANCELLED"
     assert found["999999_1"][0] == "LOST"
-    other = shell.ask("show(slurm.fates(ids, ['another-name'])[ids[0]].state)", failed)
+    other = shell.ask("show(slurm.job_ends(ids, ['another-name'])[ids[0]].state)", failed)
     assert other == "LOST", "a job of this number, and not ours"
 
 

@@ -20,7 +20,7 @@ from tests.unit.scene import Scene
 
 @pytest.fixture(autouse=True)
 def no_accounting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm, "fates", lambda *_, **__: {})
+    monkeypatch.setattr(slurm, "job_ends", lambda *_, **__: {})
 
 
 def shown(status: ExperimentStatus, width: int, height: int, *, live: bool = True) -> list[str]:

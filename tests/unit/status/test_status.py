@@ -40,7 +40,7 @@ from tests.unit.small import resolved, run_task
 
 
 @pytest.fixture(autouse=True)
-def fates(monkeypatch: pytest.MonkeyPatch) -> dict[str, slurm.JobEnd]:
+def job_ends(monkeypatch: pytest.MonkeyPatch) -> dict[str, slurm.JobEnd]:
     """Ends of jobs by accounting: none, unless a test adds one."""
     known: dict[str, slurm.JobEnd] = {}
 
@@ -49,7 +49,7 @@ def fates(monkeypatch: pytest.MonkeyPatch) -> dict[str, slurm.JobEnd]:
     ) -> Mapping[str, slurm.JobEnd]:
         return {job: known.get(job, slurm.JobEnd(slurm.LOST)) for job in ids}
 
-    monkeypatch.setattr(slurm, "fates", reported)
+    monkeypatch.setattr(slurm, "job_ends", reported)
     return known
 
 
@@ -177,9 +177,9 @@ def test_a_shard_whose_job_slurm_does_not_know_is_lost_once_its_news_is_old(scen
 
 
 def test_a_lost_shard_says_what_accounting_knows(
-    scene: Scene, fates: dict[str, slurm.JobEnd]
+    scene: Scene, job_ends: dict[str, slurm.JobEnd]
 ) -> None:
-    fates["4711_0"] = slurm.JobEnd("NODE_FAIL")
+    job_ends["4711_0"] = slurm.JobEnd("NODE_FAIL")
     scene.job("4711_1")
     scene.claimed("a", 0)
     scene.worker("4711_0", ("progress", {"shard": "a/00000", "answered": 1}), heard=400)
@@ -278,7 +278,7 @@ def test_accounting_that_fails_costs_the_cause_and_no_more(
     def refuses(*_: Any, **__: Any) -> Any:
         raise EnvironmentFault("sacct: connection refused")
 
-    monkeypatch.setattr(slurm, "fates", refuses)
+    monkeypatch.setattr(slurm, "job_ends", refuses)
     scene.job("4711_1")
     scene.claimed("a", 0)
     scene.worker("4711_0", heard=400)
@@ -317,7 +317,7 @@ def test_a_cancelled_experiment_is_cancelled_before_anybody_says_so(scene: Scene
 
 
 def test_workers_that_a_cancel_ended_are_not_lost(
-    scene: Scene, fates: dict[str, slurm.JobEnd]
+    scene: Scene, job_ends: dict[str, slurm.JobEnd]
 ) -> None:
     """Slurm kills workers that load a model before they write a last event."""
     scene.worker("4711_0", heard=2)
@@ -325,8 +325,8 @@ def test_workers_that_a_cancel_ended_are_not_lost(
     scene.worker("4711_2", heard=2, node="n3")
     control_request(scene.experiment, "cancel")
     assert [one.nodes for one in scene.look().failures] == [("n2",)], "this one ended long before"
-    fates["4711_0"] = slurm.JobEnd("CANCELLED")
-    fates["4711_1"] = fates["4711_2"] = slurm.JobEnd("NODE_FAIL")
+    job_ends["4711_0"] = slurm.JobEnd("CANCELLED")
+    job_ends["4711_1"] = job_ends["4711_2"] = slurm.JobEnd("NODE_FAIL")
     control_request(scene.experiment, "resume")
     (failure,) = scene.look().failures
     assert failure.nodes == ("n2", "n3"), "a failure of a node stays one"
@@ -422,16 +422,16 @@ def test_after_a_poor_end_what_helps_is_said_and_nothing_else(
 
 
 def test_a_job_that_finalises_and_failed_is_made_good_from_the_login_node(
-    scene: Scene, fates: dict[str, slurm.JobEnd]
+    scene: Scene, job_ends: dict[str, slurm.JobEnd]
 ) -> None:
-    fates["4712"] = slurm.JobEnd("NODE_FAIL")
+    job_ends["4712"] = slurm.JobEnd("NODE_FAIL")
     assert due(scene.experiment, scene.look())
 
 
 def test_a_last_job_that_died_says_why_and_what_comes_next(
-    scene: Scene, fates: dict[str, slurm.JobEnd]
+    scene: Scene, job_ends: dict[str, slurm.JobEnd]
 ) -> None:
-    fates["4712"] = slurm.JobEnd("OUT_OF_MEMORY")
+    job_ends["4712"] = slurm.JobEnd("OUT_OF_MEMORY")
     now = scene.look()
     assert now.state == "stalled" and now.needs is not None
     assert "its job needed more memory than it had requested (1 CPU, 4 GB, 01:00:00" in now.needs
@@ -439,7 +439,7 @@ def test_a_last_job_that_died_says_why_and_what_comes_next(
 
 
 def test_the_login_node_submits_a_last_job_again_and_does_not_evaluate_itself(
-    scene: Scene, fates: dict[str, slurm.JobEnd], monkeypatch: pytest.MonkeyPatch
+    scene: Scene, job_ends: dict[str, slurm.JobEnd], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for index in range(4):
         scene.claimed(index=index, answered=10, end="done")
@@ -463,19 +463,19 @@ def test_the_login_node_submits_a_last_job_again_and_does_not_evaluate_itself(
             log.write({"event": "handed", "time": at})
 
     monkeypatch.setattr("hpcbench.finalise.submit_last_job", submit)
-    fates["4712"] = slurm.JobEnd("OUT_OF_MEMORY")
+    job_ends["4712"] = slurm.JobEnd("OUT_OF_MEMORY")
     assert advance(scene.experiment) == "submitted"
     assert any(
         "memory than it had requested (1 CPU, 4 GB" in one.cause for one in scene.look().failures
     )
-    fates["5001"] = slurm.JobEnd("TIMEOUT")
+    job_ends["5001"] = slurm.JobEnd("TIMEOUT")
     assert advance(scene.experiment) == "submitted"
     assert [(one.memory_gb, one.time_limit) for one in submitted] == [
         (8, "01:00:00"),
         (8, "02:00:00"),
     ]
 
-    fates["5002"] = slurm.JobEnd("OUT_OF_MEMORY")
+    job_ends["5002"] = slurm.JobEnd("OUT_OF_MEMORY")
     with pytest.raises(EnvironmentFault, match="died 3 times.*hpcbench resume.*16 GB, 02:00:00"):
         advance(scene.experiment)
     now = scene.look()
@@ -499,9 +499,9 @@ def test_a_last_job_grows_no_further_than_its_partition() -> None:
 
 @pytest.mark.parametrize("end", ["CANCELLED", slurm.LOST])
 def test_a_job_cancelled_in_slurm_is_lost_and_not_started_again(
-    scene: Scene, fates: dict[str, slurm.JobEnd], end: str
+    scene: Scene, job_ends: dict[str, slurm.JobEnd], end: str
 ) -> None:
-    fates["4712"] = slurm.JobEnd(end)
+    job_ends["4712"] = slurm.JobEnd(end)
     now = scene.look()
     assert now.state == "lost" and now.needs is not None and "resume" in now.needs
     assert not due(scene.experiment, now)

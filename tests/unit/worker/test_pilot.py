@@ -151,13 +151,13 @@ async def test_a_failed_pilot_is_written_down_once_for_all_workers(tmp_path: Pat
     worker, task = piloting(tmp_path)
     other = Worker(worker.experiment, worker.group, Owner("other", 0, "host", 1))
     await asyncio.gather(*(ask(one, task, number) for number, one in enumerate((worker, other))))
-    assert not worker.wishes.failed_tasks, "four samples each, and a pilot is of eight"
+    assert not worker.control.failed_tasks, "four samples each, and a pilot is of eight"
     control_request(worker.experiment, "resume", pilot=4)
     for number, one in enumerate((worker, other)):
         await one._look_at_wishes()
         await ask(one, task, number)
     assert worker.halt.is_set()
-    assert worker.wishes.rests("rt") and other.wishes.rests("rt")
+    assert worker.control.rests("rt") and other.control.rests("rt")
     assert [one["event"] for one in said(worker.experiment)] == ["resume", "fail"]
     reason = control_state(worker.experiment).failed_tasks["rt"]
     assert reason.startswith("its pilot failed, none of the first 4 samples")
@@ -167,7 +167,7 @@ async def test_a_failed_pilot_is_written_down_once_for_all_workers(tmp_path: Pat
 def test_a_pilot_has_no_more_samples_than_its_run_task(tmp_path: Path) -> None:
     worker, task = piloting(tmp_path, samples=4)
     asyncio.run(ask(worker, task))
-    assert "none of the first 4 samples" in worker.wishes.failed_tasks["rt"]
+    assert "none of the first 4 samples" in worker.control.failed_tasks["rt"]
 
 
 @pytest.mark.parametrize(("wanted", "fails"), [(None, True), (0, False)])
@@ -178,8 +178,8 @@ async def test_after_a_failed_pilot_resume_has_another_or_goes_on_regardless(
     await ask(worker, task)
     control_request(worker.experiment, "resume", pilot=wanted)
     await worker._look_at_wishes()
-    assert not worker.wishes.rests("rt")
+    assert not worker.control.rests("rt")
     claim = worker.experiment.shard_responses("rt", 0, 1)
     claim.unlink()  # as if they had never been asked
     await ask(worker, task)
-    assert bool(worker.wishes.failed_tasks) == fails
+    assert bool(worker.control.failed_tasks) == fails

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.slurm import Job, JobEnd, Snapshot, accounting, fates, judge, parse_runs
+from hpcbench.slurm import Job, JobEnd, Snapshot, accounting, job_ends, judge, parse_runs
 from tests.unit.slurm.fake_slurm import Fake
 
 DATA = Path(__file__).parent.parent / "data" / "slurm-22.05"
@@ -25,7 +25,7 @@ def test_one_sacct_call_tells_of_all_jobs_with_times_gpus_and_energy(
     fake.run("4711_0", state="COMPLETED", **RAN, **GPUS)
     fake.run("4711_1", state="NODE_FAIL", **RAN)
     fake.run("4712", state="CANCELLED by 1000", **RAN | {"ExitCode": "0:15"})
-    found = fates(["4711_0", "4711_1", "4712"], ["ours"], folder=folder)
+    found = job_ends(["4711_0", "4711_1", "4712"], ["ours"], folder=folder)
     assert len(fake.calls("sacct")) == 1
     done = found["4711_0"]
     assert (done.state, done.node, done.start, done.end, done.elapsed) == (
@@ -40,15 +40,15 @@ def test_one_sacct_call_tells_of_all_jobs_with_times_gpus_and_energy(
 def test_a_reused_job_id_is_never_taken_for_ours(fake: Fake, folder: Path) -> None:
     fake.job("4711", "somebody's", state="RUNNING")
     fake.run("4711", "somebody's", state="COMPLETED", **RAN)
-    assert fates(["4711"], ["ours"], folder=folder)["4711"].state == "LOST"
+    assert job_ends(["4711"], ["ours"], folder=folder)["4711"].state == "LOST"
 
 
 def test_accounting_that_says_running_of_what_is_gone_is_not_believed(
     fake: Fake, folder: Path
 ) -> None:
     fake.run("4711", state="RUNNING", NodeList="n7", Start="1000", End="Unknown")
-    fate = fates(["4711"], ["ours"], folder=folder)["4711"]
-    assert (fate.state, fate.node, fate.alive, fate.end) == ("LOST", "n7", False, None)
+    end = job_ends(["4711"], ["ours"], folder=folder)["4711"]
+    assert (end.state, end.node, end.alive, end.end) == ("LOST", "n7", False, None)
 
 
 def test_a_job_that_accounting_calls_done_and_slurm_runs_again_lives(
@@ -56,9 +56,9 @@ def test_a_job_that_accounting_calls_done_and_slurm_runs_again_lives(
 ) -> None:
     fake.run("4711_2", state="NODE_FAIL", **RAN)
     fake.job("4711_2", state="PENDING", Reason="BeginTime", RestartCnt="1")
-    fate = fates(["4711_2"], ["ours"], folder=folder)["4711_2"]
-    assert (fate.state, fate.alive, fate.restarts) == ("PENDING", True, 1)
-    assert [run.state for run in fate.runs] == ["NODE_FAIL"]
+    end = job_ends(["4711_2"], ["ours"], folder=folder)["4711_2"]
+    assert (end.state, end.alive, end.restarts) == ("PENDING", True, 1)
+    assert [run.state for run in end.runs] == ["NODE_FAIL"]
 
 
 @pytest.mark.parametrize("trouble", ["none", "empty", "failing"])
@@ -72,7 +72,7 @@ def test_without_accounting_memory_tells_and_the_rest_is_lost(
             "sacct", "sacct: error: slurm_persist_conn_open_without_init: Connection refused"
         )
     fake.job("1", state="FAILED", exit_code="768", NodeList="n1", StartTime="100", EndTime="160")
-    found = fates(["1", "2"], ["ours"], folder=folder)
+    found = job_ends(["1", "2"], ["ours"], folder=folder)
     assert (found["1"].state, found["1"].exit_code, found["1"].elapsed) == ("FAILED", 3, 60)
     assert found["2"].state == "LOST"
     assert "no record" in found["2"].text
@@ -82,25 +82,25 @@ def test_while_slurmctld_is_silent_nothing_is_called_gone(fake: Fake, folder: Pa
     fake.run("1", state="NODE_FAIL", **RAN)
     fake.fails("squeue", "slurm_load_jobs error: Socket timed out on send/recv operation")
     with pytest.raises(EnvironmentFault, match="Socket timed out"):
-        fates(["1"], ["ours"], folder=folder)
+        job_ends(["1"], ["ours"], folder=folder)
     fake.works("squeue")
-    assert fates(["1"], ["ours"], folder=folder)["1"].state == "NODE_FAIL"
+    assert job_ends(["1"], ["ours"], folder=folder)["1"].state == "NODE_FAIL"
 
 
 def test_a_job_younger_than_the_snapshot_is_not_lost(fake: Fake, folder: Path) -> None:
-    fates(["1"], ["ours"], folder=folder)
+    job_ends(["1"], ["ours"], folder=folder)
     fake.job("4711_0")
-    assert fates(["4711_0"], ["ours"], folder=folder)["4711_0"].alive
+    assert job_ends(["4711_0"], ["ours"], folder=folder)["4711_0"].alive
     fake.forget()
     fake.job("4712_0")
-    found = fates(["4712_0"], ["ours"], since=time.time(), folder=folder)
+    found = job_ends(["4712_0"], ["ours"], since=time.time(), folder=folder)
     assert found["4712_0"].alive
 
 
 def test_who_says_since_when_asks_no_more_than_others(fake: Fake, folder: Path) -> None:
     before = time.time()
     for _ in range(4):
-        assert fates(["1"], ["ours"], since=before - 60, folder=folder)["1"].state == "LOST"
+        assert job_ends(["1"], ["ours"], since=before - 60, folder=folder)["1"].state == "LOST"
     assert len(fake.calls("squeue")) == 1
     assert len(fake.calls("sacct")) == 1
 
@@ -112,7 +112,7 @@ def test_an_array_has_the_fate_of_the_task_that_tells_most() -> None:
         Job("7", "ours", "CANCELLED", end=2.0, task_ids="2-4"),
     ]
     found = judge(["7"], ["ours"], Snapshot(), runs)
-    assert {job: fate.state for job, fate in found.items()} == {
+    assert {job: end.state for job, end in found.items()} == {
         "7_0": "COMPLETED",
         "7_1": "OUT_OF_MEMORY",
         "7_2": "CANCELLED",
@@ -167,11 +167,11 @@ def test_whatever_slurm_says_every_job_has_one_fate_and_only_squeue_makes_it_liv
     found = judge(ids, ["ours"], Snapshot(tuple(held)), runs)
     assert set(ids) <= set(found)
     living = {job.id for job in held if job.alive and job.name == "ours"}
-    for job, fate in found.items():
-        assert fate.state not in ("", "UNKNOWN")
-        if fate.alive:
+    for job, end in found.items():
+        assert end.state not in ("", "UNKNOWN")
+        if end.alive:
             assert job in living or any(one.startswith(f"{job}_") for one in living)
-        assert all(run.name == "ours" for run in fate.runs)
+        assert all(run.name == "ours" for run in end.runs)
 
 
 def test_accounting_by_name_is_empty_where_there_is_none(fake: Fake) -> None:
