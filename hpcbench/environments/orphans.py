@@ -50,7 +50,7 @@ def reap() -> list[str]:
     A container ended if the helper's parent died and its session has no leader: the parent of a running
     container's helper is Apptainer.
     """
-    processes = list(_own_processes())
+    processes = _own_processes()
     parents = {one.pid for one in processes if one.pid != 1 and one.name not in REAPERS}
     leaders = {one.pid for one in processes}
     orphans = [
@@ -118,11 +118,8 @@ def _is_abandoned(folder: Path) -> bool:
     return True
 
 
-def _own_processes() -> Iterator[Process]:
-    for pid in own_pids():
-        found = process(pid)
-        if found is not None and found.state != "Z":
-            yield found
+def _own_processes() -> list[Process]:
+    return [one for one in map(process, own_pids()) if one is not None and one.state != "Z"]
 
 
 def _kill(processes: list[Process]) -> None:

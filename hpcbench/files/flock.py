@@ -13,12 +13,7 @@ from pathlib import Path
 
 
 def lock(descriptor: int, *, wait: bool = False, shared: bool = False) -> bool:
-    """Lock an open file until it is closed; False: another process holds it.
-
-    Args:
-        descriptor: the open file.
-        wait: wait until it is free.
-        shared: others may share it.
+    """Lock an open file until it is closed, alone or `shared`; False: another process holds it.
 
     Raises:
         OSError: its file system has no locks.

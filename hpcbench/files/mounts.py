@@ -26,10 +26,9 @@ def is_local(path: Path, mounts: str | None = None) -> bool:
 
 
 def kind_of(path: Path, mounts: str | None = None) -> str | None:
-    """Kind of a folder's file system, `xfs` or `lustre`; None: it has no known mount.
+    """Kind of the file system of a folder, which need not exist: `xfs`, `lustre`; None: no known mount.
 
     Args:
-        path: the folder, which need not exist.
         mounts: content of /proc/self/mountinfo; None: read it.
     """
     if mounts is None:

@@ -96,34 +96,24 @@ class Bearer:
                 time.sleep(pause)
 
     def asked(self, ask: Callable[[], Answer], unauthorised: Callable[[Answer], bool]) -> Answer:
-        """A server's answer; if it is 401 and there is another token, the answer to that one.
-
-        Args:
-            ask: asks the server with the `headers` of this moment.
-            unauthorised: whether an answer is 401.
+        """A server's answer; if it is `unauthorised`, 401, and there is another token, the answer to that.
 
         Raises:
             EnvironmentFault: there is no token.
         """
         token = self.token()
         answer = ask()
-        if unauthorised(answer) and self._rejected(token):
-            token = self.token()
-            answer = ask()
+        if unauthorised(answer):
+            with self._lock:
+                dropped = self._life.rejected(token, token_file.now())
+                another = dropped or self._life.usable(token_file.now()) not in (token, None)
+            if another:
+                token = self.token()
+                answer = ask()
         if not unauthorised(answer):
-            self._accepted(token)
+            with self._lock:
+                self._life.accepted(token)
         return answer
-
-    def _rejected(self, access: str) -> bool:
-        """A server answered 401 to a request with this token; returns whether the next one is another."""
-        with self._lock:
-            dropped = self._life.rejected(access, token_file.now())
-            return dropped or self._life.usable(token_file.now()) not in (access, None)
-
-    def _accepted(self, access: str) -> None:
-        """A server answered something else than 401."""
-        with self._lock:
-            self._life.accepted(access)
 
     def _renew_beside(self) -> None:
         """Ask for the successor of a token that is still used; one request at a time."""

@@ -141,7 +141,9 @@ class UserCommands:
         """Start a command in a folder, if no command with this key runs; returns its id."""
         name = request["name"]
         with self._lock:
-            self._running = {one: held for one, held in self._running.items() if _lives(held[1])}
+            self._running = {
+                one: held for one, held in self._running.items() if held[1].poll() is None
+            }
             if key in self._running:
                 what = f"a command for '{name}' is already running"
                 raise PortalFault(409, "conflict", what, "wait until it ends")
@@ -188,7 +190,7 @@ class UserCommands:
             return "done" if (folder / "code").read_text() == "0" else "failed"
         with self._lock:
             mine = [one for number, one in self._running.values() if number == identity]
-        lives = _lives(mine[0]) if mine else _alive(asked.get("pid"), folder)
+        lives = mine[0].poll() is None if mine else _alive(asked.get("pid"), folder)
         with contextlib.suppress(OSError):  # it may have ended meanwhile
             return "done" if (folder / "code").read_text() == "0" else "failed"
         return "running" if lives else "failed"
@@ -263,10 +265,6 @@ def _tail(path: Path) -> str:
     if len(data) > SHOWN_BYTES:
         data = data[1:].partition(b"\n")[2]
     return _CONTROL.sub("", secret.mask(data.decode("utf-8", "replace").replace("\r\n", "\n")))
-
-
-def _lives(process: subprocess.Popen[bytes]) -> bool:
-    return process.poll() is None
 
 
 def _alive(pid: object, folder: Path) -> bool:

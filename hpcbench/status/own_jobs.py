@@ -137,10 +137,7 @@ def life(experiment: Experiment, state: ShardState, jobs: Jobs, last: int = 0) -
 
 
 def process_lives_here(experiment: Experiment, host: str, pid: int, jobs: Jobs) -> bool | None:
-    """Whether a local executor's worker lives; where its processes are unseen: whether its supervisor does.
-
-    None: that is unseen, too, as on another host, or in a container of the same name.
-    """
+    """Whether a local executor's worker lives; on another host: its supervisor. None: neither can be seen."""
     if host == jobs.elsewhere or host != socket.gethostname():
         return None if jobs.elsewhere else bool(jobs.alive)
     if pid not in jobs.processes:

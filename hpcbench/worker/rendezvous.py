@@ -87,10 +87,9 @@ def held_port(address: str, scratch: str) -> Iterator[int]:
         lock = Path(scratch) / f"hpcbench-port-{os.getuid()}-{port}"
         with contextlib.ExitStack() as held:
             try:
-                free = held.enter_context(locked(lock))
+                if not held.enter_context(locked(lock)):
+                    continue
             except OSError:
-                continue
-            if not free:
                 continue
             held.callback(lock.unlink, missing_ok=True)
             if all(_is_free(one) for one in range(port, port + ROW)):
