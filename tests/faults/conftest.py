@@ -352,7 +352,8 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each test of a user runs by both routes; `make test` takes one of them, in turns by the test's name."""
     marks = metafunc.definition.iter_markers("parametrize")
-    if "bench" in metafunc.fixturenames and not any("route" in mark.args[0] for mark in marks):
+    users = {"bench", "nodes"} & set(metafunc.fixturenames)
+    if users and not any("route" in mark.args[0] for mark in marks):
         metafunc.parametrize("route", first(1, routes_of(metafunc.function.__name__)))
 
 

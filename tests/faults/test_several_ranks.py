@@ -21,6 +21,7 @@ import pytest
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import EngineGone, LoadFailed
+from hpcbench.schema.load import Route
 from hpcbench.schema.model import Parallel
 from hpcbench.schema.records import Message, Request
 from hpcbench.worker.engine import EngineProcess
@@ -58,10 +59,16 @@ def prepared(calm: Trial) -> Iterator[Trial]:
 
 
 class Nodes:
-    """Two nodes, both this machine."""
+    """Two nodes, both this machine.
 
-    def __init__(self, trial: Trial, folder: Path) -> None:
-        self.trial, self.bench = trial, trial.bench
+    Args:
+        trial: the experiment.
+        folder: for the programs of Slurm.
+        route: of the requests.
+    """
+
+    def __init__(self, trial: Trial, folder: Path, route: Route) -> None:
+        self.trial, self.bench, self.route = trial, trial.bench, route
         self.broken = folder / "broken"
         for name, text in (
             ("srun", SRUN % {"broken": self.broken}),
@@ -88,10 +95,11 @@ class Nodes:
             yield engine
 
     async def load(self, engine: EngineProcess) -> None:
-        """Load the model on both."""
+        """Load the model on both, and take the route to it."""
         model = self.experiment.resolved.run_tasks[0].model
         update = {"nodes": 2, "parallel": Parallel(tensor=2), "stall_timeout": 40.0}
         await engine.load(model.model_copy(update=update), lambda line: None)
+        assert await engine.client.take(self.route) == self.route
 
     def ranks(self) -> dict[int, int]:
         """Rank → process of the engine."""
@@ -108,9 +116,9 @@ class Nodes:
 
 
 @pytest.fixture
-def nodes(prepared: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nodes:
+def nodes(prepared: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, route: Route) -> Nodes:
     """Two nodes, and an engine that loads at once."""
-    found = Nodes(prepared, tmp_path)
+    found = Nodes(prepared, tmp_path, route)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "one,two")
     found.bench.script(answer_ms=[1, 3])

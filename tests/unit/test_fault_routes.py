@@ -15,7 +15,6 @@ from tests.unit.wrapper.running import ROOT
 NO_ROUTE = {
     "test_ci_templates.py": "commands of a continuous integration, which ask no engine",
     "test_load.py": "one sweep for all its tests, with one run task by HTTP and one by gRPC",
-    "test_several_ranks.py": "ranks of an engine end and begin; the requests between are few",
 }
 """Files whose tests have no user of their own, and their subjects."""
 
