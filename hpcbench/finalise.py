@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ from hpcbench.status.liveness import (
     supervisors,
     working,
 )
-from hpcbench.submit import secrets_file
+from hpcbench.submit import oauth_tokens, secrets_file
 from hpcbench.submit.rounds import begin_first_round, begin_round, hand_over, submit_last_job
 from hpcbench.usage.durations import remember
 from hpcbench.usage.gpu_hours import account
@@ -112,6 +112,8 @@ def advance(
         can_submit = _can_submit(experiment)
         if not can_submit and not (known and known[-1].handed):
             return "left"
+        if again and not (known and known[-1].handed):
+            _require_secrets(experiment)
         if not known:  # killed between preparing and submitting
             begin_first_round(experiment)
             return "submitted"
@@ -147,6 +149,8 @@ def advance(
             if groups and not can_submit:
                 return "left"
             if groups:
+                if again:
+                    _require_secrets(experiment, {state.shard.run_task for state in open_left})
                 begin_round(experiment, groups, bad_nodes(experiment), answered)
                 return "submitted"
         if not now.cancelled and _last_job_again(experiment, forced=again):
@@ -156,6 +160,24 @@ def advance(
     if can_submit:
         _cancel_the_net(experiment)
     return "concluded"
+
+
+def _require_secrets(experiment: Experiment, run_tasks: Collection[str] | None = None) -> None:
+    """Check, as submission does, that the user who resumes has the secrets, and that token servers take them.
+
+    Args:
+        experiment: the experiment.
+        run_tasks: those whose samples are asked; None: all.
+
+    Raises:
+        UserError: a secret is missing, or a token server refuses it.
+    """
+    secrets_file.lend(experiment)
+    resolved = experiment.resolved
+    asked = [one for one in resolved.run_tasks if run_tasks is None or one.name in run_tasks]
+    resolved = resolved.model_copy(update={"run_tasks": tuple(asked)})
+    secrets_file.require(resolved)
+    oauth_tokens.require(resolved, lambda line: print(line, file=sys.stderr))  # noqa: T201 - the user's shell
 
 
 def _last_job_again(experiment: Experiment, *, forced: bool) -> bool:

@@ -91,6 +91,13 @@ def keep(experiment: Experiment) -> tuple[str, ...]:
     return tuple(sorted(kept))
 
 
+def lend(experiment: Experiment) -> None:
+    """Put those variables of an experiment's file into this process's environment that it lacks."""
+    for name, value in _held(experiment).items():
+        secret.remember(value)
+        os.environ.setdefault(name, value)
+
+
 def load(experiment: Experiment) -> tuple[str, ...]:
     """Put the variables of an experiment's file, if there is one, into this process's environment.
 

@@ -151,6 +151,37 @@ def test_a_secret_and_its_token_are_in_no_argument_and_in_no_file_of_an_experime
         assert hidden.decode() not in screen
 
 
+def test_a_resume_without_the_secret_or_with_a_wrong_one_submits_nothing(
+    bench: Bench, gateway: tuple[Gateway, str]
+) -> None:
+    limited, url = gateway
+    limited.limit = 1000
+    address = url.removesuffix("/v1")
+    auth = {
+        "token_url": f"{address}/token", "client_id": "benchmark",
+        "client_secret": "${env:GATEWAY_SECRET}", "client_auth": "client_secret_post",
+    }  # fmt: skip
+    bench.model(
+        "elsewhere", engine="remote", source="", package=None,
+        engine_options={"base_url": f"{address}/secure/v1", "model": "m", "auth": auth},
+    )  # fmt: skip
+    bench.environ["XDG_STATE_HOME"] = str(bench.folder / "state")
+    plan = bench.plan({"model": "elsewhere", "limit": 3}, max_requests=2)
+    trial = bench.submit(plan, GATEWAY_SECRET=SECRET)
+    trial.wait("incomplete")
+    more = ("resume", trial.id, "--max-requests", "1000")
+
+    _, lacking = bench.run(*more, code=2)
+    _, wrong = bench.run(*more, code=2, GATEWAY_SECRET="not-the-secret")
+
+    assert "${env:GATEWAY_SECRET}: the variable is not set" in lacking
+    assert "no token for model 'elsewhere': the token server answers 401" in wrong
+    assert (trial.rounds, trial.status()["state"]) == (1, "incomplete")
+    bench.run(*more, GATEWAY_SECRET=SECRET)
+    trial.wait("done")
+    assert len(trial.answers()) == 3
+
+
 def test_a_budget_ends_a_run_in_order_and_a_larger_one_goes_on(bench: Bench, calm: Trial) -> None:
     trial = bench.submit(
         bench.plan({}, parallelism=2, workers="all", shard_size=4, max_requests=15)
