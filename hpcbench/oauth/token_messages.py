@@ -244,6 +244,9 @@ def _no_oauth(status: int, headers: Mapping[str, str], text: str, kind: Kind) ->
     """The error for an answer that is none of OAuth2."""
     if status < 300:  # its text may be a token, in a form that we do not know
         return TokenRefused(f"the token server answers {status} without an OAuth2 token", kind=kind)
+    where = headers.get("location", "").partition("?")[0]
+    if 300 <= status < 400 and where:
+        text = f"it redirects to {where}, and redirects are not followed"
     said = f"the token server answers {status}: {words(text) or 'nothing'}"
     if status >= 500 or status in (408, 425, 429):
         return TokenFailed(said, wait=retry_after.seconds(headers), kind=kind)

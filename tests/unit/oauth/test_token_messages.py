@@ -225,6 +225,16 @@ def test_errors_are_sorted_into_those_that_pass_and_those_that_do_not(
     assert found.value.wait == (7 if kind is TokenFailed else None)
 
 
+def test_a_redirect_is_not_followed_and_says_where_it_leads() -> None:
+    where = "https://login.example/start?state=abc"
+    with pytest.raises(
+        TokenRefused, match="answers 302: it redirects to https://login.example/start,"
+    ) as found:
+        token_messages.read_answer(302, {"location": where}, b"<html>moved</html>", "full_auth")  # fmt: skip
+    assert "redirects are not followed" in str(found.value)
+    assert "abc" not in str(found.value)
+
+
 def test_a_refresh_token_that_is_refused_without_a_word_no_longer_works() -> None:
     with pytest.raises(token_messages.GrantRefused, match="answers 400: nothing"):
         token_messages.read_answer(400, {}, b"", "refresh_token")
