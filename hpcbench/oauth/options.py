@@ -87,6 +87,13 @@ class AuthOptions(BaseModel):
             raise ValueError("an address here has no fragment (#…)")
         return value
 
+    @field_validator("ca_file")
+    @classmethod
+    def _a_whole_path(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("/", "~/")):
+            raise ValueError("write an absolute path, or ~/PATH: jobs run in other folders")
+        return value
+
     @field_validator("issuer")
     @classmethod
     def _an_issuer(cls, value: str | None) -> str | None:

@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
@@ -232,6 +233,6 @@ def _tls(ca_file: str | None) -> ssl.SSLContext | bool:
     if ca_file is None:
         return True
     try:
-        return ssl.create_default_context(cafile=ca_file)
+        return ssl.create_default_context(cafile=Path(ca_file).expanduser())
     except (OSError, ssl.SSLError) as error:
         raise TokenRefused(f"ca_file {ca_file}: {error}") from None

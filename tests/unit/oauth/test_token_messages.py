@@ -313,6 +313,7 @@ def test_any_answer_gives_a_token_or_an_error_of_ours_in_one_line(
         ({"token_url": "https://[x/token"}, "write https://HOST/PATH"),
         ({"type": "bearer"}, "type 'bearer' does not use 'client_id'"),
         ({"grant": "password"}, "Extra inputs"),
+        ({"ca_file": "certificates/ours.pem"}, "write an absolute path, or ~/PATH"),
     ],
 )
 def test_options_that_cannot_work_are_refused(change: dict[str, Any], said: str) -> None:
