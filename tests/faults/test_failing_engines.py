@@ -10,9 +10,7 @@ import pytest
 from tests.campaign import first
 from tests.faults.conftest import Bench, Trial, kill, question, until, whole
 
-pytestmark = [
-    pytest.mark.engine, pytest.mark.timeout(600),
-]  # fmt: skip
+pytestmark = pytest.mark.engine
 
 
 def all_but(trial: Trial, calm: Trial, guilty: set[int]) -> None:
@@ -66,7 +64,7 @@ def test_an_engine_that_dies_of_many_samples_is_given_up_within_bounds(
     bench.script(answer_ms=[1, 3], poison=[question(one) for one in guilty])
     trial = bench.submit(bench.plan({}, max_resubmits=1))
 
-    status = trial.wait("incomplete", "failed", "done", timeout=150)
+    status = trial.wait("incomplete", "failed", "done")
 
     answers, undisturbed = trial.answers(), calm.answers()
     for name, answer in answers.items():

@@ -42,7 +42,7 @@ def test_a_worker_killed_in_the_middle_of_a_pair_costs_but_that_pair(bench: Benc
     until(lambda: trial.answered() > 10, "answers")
     for pid in trial.workers():
         kill(pid)
-    trial.wait("done", timeout=200)
+    trial.wait("done")
 
     found = reported(trial)
     look = found["look"]
@@ -62,7 +62,7 @@ def test_a_worker_killed_in_the_middle_of_a_pair_costs_but_that_pair(bench: Benc
 def test_arms_that_are_distinguished_stop_early_and_the_experiment_ends(bench: Bench) -> None:
     bench.script(answer_ms=[5, 10])
     trial = submitted(bench, answer_ms=[5, 10], broken="question 0[0-9][1-9]", pilot=0)
-    now = trial.wait("incomplete", timeout=200)  # so few answers of arm b are ok
+    now = trial.wait("incomplete")  # so few answers of arm b are ok
 
     found = reported(trial)
     look = found["look"]
@@ -82,7 +82,7 @@ def test_arms_that_are_distinguished_stop_early_and_the_experiment_ends(bench: B
 def test_an_arm_whose_pilot_fails_ends_both(bench: Bench) -> None:
     bench.script(answer_ms=[5, 10])
     trial = submitted(bench, answer_ms=[5, 10], broken=".", pilot=4)
-    status = trial.wait("incomplete", timeout=200)
+    status = trial.wait("incomplete")
     states = {one["name"]: (one["state"], one["reason"]) for one in status["run_tasks"]}
     assert states["numbers.b"][0] == "failed"
     assert states["numbers.a"][0] in ("failed", "incomplete")  # by how far it had come
@@ -95,7 +95,7 @@ def test_an_arm_whose_pilot_fails_ends_both(bench: Bench) -> None:
 
 def test_an_arm_that_cannot_be_loaded_ends_both(bench: Bench) -> None:
     trial = submitted(bench, size=4, fail_loads=-1)
-    trial.wait("incomplete", "failed", timeout=200)
+    trial.wait("incomplete", "failed")
     assert trial.answered() <= 4
     assert reported(trial)["look"] is None
     assert "no interim look yet" in trial.bench.run("ab", trial.id)[0]
