@@ -93,7 +93,8 @@ def test_an_engine_that_dies_at_every_request_condemns_no_sample(bench: Bench, c
 
 @pytest.mark.campaign  # a variant of the engines above
 def test_two_samples_that_end_it_only_together_are_both_answered(bench: Bench, calm: Trial) -> None:
-    bench.script(answer_ms=[20, 50], pair=[question(10), question(12)])
+    # So long that a busy worker sends the second one before the first is answered.
+    bench.script(answer_ms=[2000, 2000], pair=[question(10), question(12)])
     trial = bench.submit(bench.plan({"concurrency": 8}))
 
     status = trial.wait("done")
