@@ -159,11 +159,15 @@ class Relay:
         )
 
     async def look(self, session: aiohttp.ClientSession) -> None:
-        """Wait until the endpoint answers.
+        """Wait until the endpoint answers, and before that for a token as long as a request would.
 
         Raises:
-            EndpointFailed: it refuses us, or does not exist.
+            EndpointFailed: it refuses us, or does not exist; there is no token.
         """
+        try:
+            await self._token(self.options.timeout)
+        except TokenFailed as error:
+            raise EndpointFailed(str(error)) from None
         url = f"{self.options.base_url}/models"
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + min(PATIENCE, self.options.timeout), 0.5

@@ -14,8 +14,11 @@ from aiohttp import web
 from test_remote import Endpoint, Relay, chat
 
 from hpcbench import plugins
-from hpcbench.engines.remote import RemoteEngine
+from hpcbench.engines import relay as engine_relay
+from hpcbench.engines.remote import RemoteEngine, RemoteOptions
 from hpcbench.errors import UserError
+from hpcbench.oauth.keeper import Keeper
+from hpcbench.oauth.token_server import source_of
 
 SECRET = "gateway-secret-42"
 
@@ -30,6 +33,8 @@ class Gateway(Endpoint):
         """Valid tokens → their end."""
         self.secret = SECRET
         self.rejects_all = False
+        self.away = 0
+        """Requests for a token that are answered 503."""
         self.expired_sent = 0
         super().__init__()
         self.token_url = self.url.replace("/v1", "/oauth/token")
@@ -48,6 +53,9 @@ class Gateway(Endpoint):
 
     async def _give(self, request: web.Request) -> web.Response:
         form = await request.post()
+        if self.away:
+            self.away -= 1
+            return web.Response(status=503)
         if form.get("client_secret") != self.secret:
             said = f"no client has the secret {form.get('client_secret')}"
             return web.json_response(
@@ -242,6 +250,28 @@ def test_a_missing_secret_is_one_line(gateway: Gateway, tmp_path: Path) -> None:
 def test_a_token_server_that_is_away_is_named(gateway: Gateway, tmp_path: Path) -> None:
     said = relay(gateway, tmp_path, token_url="http://localhost:9/token", timeout=1).failed()
     assert "the token server localhost cannot be reached" in said
+
+
+async def test_a_model_that_loads_waits_for_a_token_as_long_as_a_request_does(
+    gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_relay, "PATIENCE", 0.0)
+    monkeypatch.setenv("GATEWAY_SECRET", SECRET)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    gateway.away = 1
+    auth = {"token_url": gateway.token_url, "client_id": "b", "client_secret": "${env:GATEWAY_SECRET}",
+            "client_auth": "client_secret_post"}  # fmt: skip
+    options = RemoteOptions.model_validate({"base_url": gateway.url, "model": "m", "auth": auth})
+    assert options.auth is not None
+    source = source_of(options.auth, allow_http=False, say=print)
+    one = engine_relay.Relay(options, "m", "", Keeper(source))
+    await one.begin()
+    try:
+        async with one.session() as session:
+            await one.look(session)
+    finally:
+        await one.end()
+    assert gateway.given
 
 
 @pytest.mark.parametrize(
