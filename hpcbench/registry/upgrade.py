@@ -312,12 +312,15 @@ class _Translation:
     def _auth(self, at: Loc) -> None:
         """`gateway: {auth_type: jwt, jwt: {…}}` becomes `engine_options.auth: {type: jwt, …}`.
 
-        `auth_type` chooses among sections that are named after their types; the others say nothing.
+        `auth_type` chooses among sections that are named after their types; the others say nothing. The
+        model's name there is that of its definition.
         """
         model = self.get(at)
         found = _gateway(model)
         if found is None or not isinstance(model.setdefault("engine_options", {}), dict):
             return
+        if (name := self._text((*at, "name"))) is not None:
+            model["engine_options"].setdefault("model", name)
         gateway: Loc = (*at, *found)
         self.move((*gateway, "base_url"), (*at, "engine_options", "base_url"))
         self.move((*gateway, "auth_type"), (*gateway, "type"))

@@ -782,6 +782,15 @@ def test_the_older_form_of_a_gateway_without_a_token_server_is_read(
     assert files.resolved().run_tasks[0].model.engine_options["auth"] == today
 
 
+def test_the_model_behind_an_older_gateway_has_the_name_of_its_definition(files: Files) -> None:
+    gateway = "gateway: {base_url: 'https://g.example/v1', auth_type: none}\n"
+    with_model(files, f"engine: remote\ngpus: 0\n{gateway}")
+    model = files.resolved().run_tasks[0].model
+    assert model.engine_options["model"] == model.name
+    with_model(files, f"{REMOTE}\ngateway: {{auth_type: none}}\n")
+    assert files.resolved().run_tasks[0].model.engine_options["model"] == "m"
+
+
 def test_options_about_tokens_are_no_secrets(files: Files) -> None:
     options = {
         "tokenizer": "/models/other", "tokenizer_mode": "slow", "eos_token_id": "2", "max_tokens": "9",
