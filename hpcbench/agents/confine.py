@@ -15,9 +15,11 @@ import resource
 import signal
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from hpcbench.files.mounts import MOUNTS, mounted
 
 _NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
     0x00020000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
@@ -198,32 +200,25 @@ def _all_read_only() -> str:
         return ""
     if ctypes.get_errno() != errno.ENOSYS:
         return f"mounts cannot be made read-only: {_error()}"
-    return _each_read_only(Path("/proc/self/mountinfo").read_text())
+    return _each_read_only(MOUNTS.read_text(encoding="utf-8", errors="surrogateescape"))
 
 
 def _each_read_only(mounts: str) -> str:
     """The same for kernels before 5.12, which change one mount at a time."""
-    for target, options in _mounts(mounts):
-        kept = sum(_MOUNT_FLAGS.get(option, 0) for option in options)
+    for one in mounted(mounts):
+        kept = sum(_MOUNT_FLAGS.get(option, 0) for option in one.options)
         flags = _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept
-        if _mount(None, target, None, flags) != 0 and ctypes.get_errno() not in (
+        if _mount(None, one.place, None, flags) != 0 and ctypes.get_errno() not in (
             errno.ENOENT, errno.EACCES, errno.EINVAL,
         ):  # fmt: skip
-            return f"{target} cannot be made read-only: {_error()}"
+            return f"{one.place} cannot be made read-only: {_error()}"
     return ""
-
-
-def _mounts(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Place and options of each mount in /proc/self/mountinfo."""
-    for line in text.splitlines():
-        fields = line.split(" ")
-        yield fields[4].encode().decode("unicode_escape"), fields[5].split(",")
 
 
 def _mount(
     source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
 ) -> int:
-    words = [None if one is None else one.encode() for one in (source, target, kind, options)]
+    words = [None if one is None else os.fsencode(one) for one in (source, target, kind, options)]
     done: int = _libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3])
     return done
 

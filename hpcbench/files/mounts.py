@@ -1,10 +1,15 @@
-"""The kind of file system that a folder is on. SQLite's locks and its log need a disk of this machine."""
+"""Mounted file systems of a process, and the kind of the one that a folder is on.
+
+SQLite's locks and its log need a disk of this machine.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 LOCAL = frozenset(
     {
@@ -17,6 +22,32 @@ LOCAL = frozenset(
 MOUNTS = Path("/proc/self/mountinfo")
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+class Mount(NamedTuple):
+    """A line of proc(5)'s mountinfo."""
+
+    root: str
+    """Path within the file system that is mounted."""
+    place: str
+    """Where it is mounted."""
+    options: tuple[str, ...]
+    """Options of this mount: `rw`, `nosuid`."""
+    kind: str
+    """Kind of file system: `xfs`, `cgroup2`."""
+    of_system: tuple[str, ...]
+    """Options of the file system."""
+
+
+def mounted(mountinfo: str) -> Iterator[Mount]:
+    """The mounts in the content of a mountinfo, in its order: later ones hide earlier ones."""
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, system = before.split(" "), after.split(" ")
+        if len(fields) > 5 and len(system) > 2:
+            place = _ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[4])
+            options, of_system = fields[5].split(","), system[2].split(",")
+            yield Mount(fields[3], place, tuple(options), system[0], tuple(of_system))
 
 
 def is_local(path: Path, mounts: str | None = None) -> bool:
@@ -37,11 +68,5 @@ def kind_of(path: Path, mounts: str | None = None) -> str | None:
         except OSError:
             return None
     wanted = Path(os.path.realpath(path))
-    kinds: dict[Path, str] = {}
-    for line in mounts.splitlines():
-        before, _, after = line.partition(" - ")
-        if len(fields := before.split()) > 4 and after:
-            kinds[Path(_ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[4]))] = (
-                after.split()[0]
-            )
+    kinds = {Path(one.place): one.kind for one in mounted(mounts)}
     return next((kinds[one] for one in (wanted, *wanted.parents) if one in kinds), None)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpcbench.files.mounts import Mount, mounted
 from hpcbench.process_table import Process, kernel_file, pids, process
 
 _NO_LIMIT = 1 << 60
@@ -166,17 +167,17 @@ class Cgroup:
                 own["cgroup"] = path
             elif number == "0" and not controllers:
                 own["cgroup2"] = path
-        for kind, root, mount in _mounts(_read(proc / str(pid) / "mountinfo")):
+        for one in _with_memory(_read(proc / str(pid) / "mountinfo")):
             # With its own namespace, or in a container, only a part is mounted.
-            path = own.get(kind, "")
-            if not path or not (path + "/").startswith(root.rstrip("/") + "/"):
+            path, root = own.get(one.kind, ""), one.root.rstrip("/")
+            if not path or not (path + "/").startswith(root + "/"):
                 continue
-            relative = path[len(root.rstrip("/")) :].lstrip("/")
+            relative = path[len(root) :].lstrip("/")
             job = _JOB.match("/" + relative)
-            version = 1 if kind == "cgroup" else 2
-            folder = mount / (job[0] if job else relative).lstrip("/")
+            version = 1 if one.kind == "cgroup" else 2
+            folder = Path(one.place) / (job[0] if job else relative).lstrip("/")
             if (folder / _NAMES[version].used).exists():
-                return cls(folder, mount, version)
+                return cls(folder, Path(one.place), version)
         return None
 
     def read(self) -> HostMemory | None:
@@ -228,13 +229,11 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _mounts(mountinfo: str) -> Iterator[tuple[str, str, Path]]:
-    """Hierarchies with a memory controller: kind, root of the mounted part, mount point."""
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, (kind, _, options) = before.split(" "), after.split(" ", 2)
-        if kind == "cgroup2" or (kind == "cgroup" and "memory" in options.split(",")):
-            yield kind, fields[3], Path(fields[4])
+def _with_memory(mountinfo: str) -> Iterator[Mount]:
+    """Hierarchies with a memory controller."""
+    for one in mounted(mountinfo):
+        if one.kind == "cgroup2" or (one.kind == "cgroup" and "memory" in one.of_system):
+            yield one
 
 
 @dataclass(frozen=True, slots=True)
