@@ -521,8 +521,3 @@ def test_a_message_that_is_too_large_is_refused_before_it_is_there() -> None:
     buffer.add(frames.HEAD.pack(10, 2**31))
     with pytest.raises(frames.TooLarge):
         buffer.take()
-
-
-def test_mounts_of_the_kernel_are_read_with_their_escapes() -> None:
-    text = "36 35 98:0 / /mnt/with\\040space rw,nosuid,relatime master:1 - ext4 /dev/sda rw\n"
-    assert [*confine._mounts(text)] == [("/mnt/with space", ["rw", "nosuid", "relatime"])]
