@@ -19,7 +19,12 @@ TABLE = (
 
 @pytest.mark.parametrize(
     ("place", "kind"),
-    [("/", "ext4"), ("/scratch/my data/a", "lustre"), ("/проекты/я", "nfs4"), ("/scratchy", "ext4")],
+    [
+        ("/", "ext4"),
+        ("/scratch/my data/a", "lustre"),
+        ("/проекты/я", "nfs4"),
+        ("/scratchy", "ext4"),
+    ],
 )
 def test_a_folder_is_on_the_innermost_mount_around_it(place: str, kind: str) -> None:
     assert kind_of(Path(place), TABLE) == kind
