@@ -140,6 +140,10 @@ class Server:
         if act == "die_early":
             os._exit(3)
         body = json.loads(raw)
+        if act == "packed":  # by gzip, if the caller accepts that
+            answer = web.json_response(whole(body, "".join(self.script.pieces)))
+            answer.enable_compression()
+            return answer
         if not body.get("stream") or act == "whole":
             return web.json_response(whole(body, "".join(self.script.pieces)))
         return await self._stream(request, body, act)

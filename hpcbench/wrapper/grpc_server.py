@@ -324,12 +324,12 @@ def code_of(status: int) -> grpc.StatusCode:
 
 
 def _headers(metadata: Iterable[tuple[str, str | bytes]] | None) -> list[tuple[bytes, bytes]]:
-    """A call's metadata as headers of HTTP, without those of gRPC itself."""
+    """A call's metadata as headers of HTTP, without those of gRPC itself and what would pack the answer."""
     return [
         (name.encode(), value if isinstance(value, bytes) else value.encode())
         for name, value in metadata or ()
         if not name.startswith(("grpc-", ":"))
-        and name not in ("user-agent", "content-type")
+        and name not in ("user-agent", "content-type", "accept-encoding")
         and not name.endswith("-bin")
     ]
 

@@ -8,15 +8,13 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import aiohttp
-
 from hpcbench.wrapper import grpc_server, grpc_wire
 from hpcbench.wrapper.__main__ import _listen
 from hpcbench.wrapper.app import Wrapper
 from hpcbench.wrapper.bodies import Bodies
 from hpcbench.wrapper.masking import Mask
 from hpcbench.wrapper.memory import Peaks
-from hpcbench.wrapper.supervisor import Load, Route, Supervisor
+from hpcbench.wrapper.supervisor import Load, Route, Supervisor, engine_session
 from tests.mock_openai import Script, Server
 from tests.scripted_engine import ScriptedEngine
 from tests.unit.wrapper.running import KEY
@@ -53,8 +51,7 @@ async def before(
     with tempfile.TemporaryDirectory(prefix="hb") as name:
         folder = Path(name)
         supervisor = Supervisor(folder, folder / "log")
-        connector = aiohttp.UnixConnector(str(engine), limit=0)
-        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as to_engine:
+        async with engine_session(engine) as to_engine:
             supervisor.state = "ready"
             supervisor.route = Route(to_engine, bodies, Peaks(), Mask(hidden), engine, images)
             supervisor._ask = Load(engine="scripted", model_path="/w", model_name=model)

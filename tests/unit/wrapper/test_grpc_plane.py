@@ -212,6 +212,16 @@ def test_metrics_come_as_over_http() -> None:
     run(journey())
 
 
+def test_an_engine_packs_no_answer_for_a_caller_of_grpc() -> None:
+    async def journey() -> None:
+        async with plane(Script(plan=["packed"])) as one:
+            packs = {**HEADERS, "accept-encoding": "gzip"}
+            [piece] = chunks(await one.stream(asked(stream=False), headers=packs))
+            assert piece["choices"][0]["message"]["content"] == "".join(Script().pieces)
+
+    run(journey())
+
+
 def test_an_answer_in_one_piece() -> None:
     async def journey() -> None:
         async with plane() as one, one.triton() as client:
