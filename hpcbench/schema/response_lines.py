@@ -103,25 +103,33 @@ def _one_by_one(lines: bytes) -> list[bytes]:
             record = Response.from_json(parse_line(line) or {}).to_json()
         except (KeyError, TypeError, ValueError):
             continue
+        del record["answer_key"], record["reused_from"]  # no frame has them
         record["trajectory"] = _figures(record.get("trajectory"))
+        record["image_sha256"] = [_text(one) for one in record["image_sha256"]]
         for name in ("sample_id", *_TEXTS):
-            # Half a surrogate pair becomes its escape, as in scores.
-            if (text := record[name]) is not None:
-                record[name] = text.encode("utf-8", "backslashreplace").decode()
+            if record[name] is not None:
+                record[name] = _text(record[name])
         found.append(json.dumps(record, ensure_ascii=False).encode() + b"\n")
     return found
+
+
+def _text(text: str) -> str:
+    """Text in which half a surrogate pair is its escape, as in scores."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _figures(figures: Any) -> dict[str, Any] | None:
     """Figures of an agent's work; None: it was one request, or they are damaged."""
     try:
-        return {
-            "exit": str(figures["exit"]),
+        numbers: dict[str, float] = {
             **{
-                name: None if figures.get(name) is None else int(figures[name])
+                name: int(figures[name])
                 for name in ("turns", "images")
+                if figures.get(name) is not None
             },
             **{name: float(figures[name]) for name in ("think_seconds", "tool_seconds")},
         }
-    except (KeyError, TypeError, ValueError, AttributeError):
+        exits = {"exit": _text(str(figures["exit"]))}
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
+    return {**exits, **numbers} if all(abs(one) < 1 << 63 for one in numbers.values()) else None

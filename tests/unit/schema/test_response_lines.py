@@ -64,6 +64,17 @@ def test_a_damaged_value_is_an_answer_for_all_readers_or_for_none(
     assert frame.height == sum(counts)
 
 
+@pytest.mark.parametrize(
+    "damage", [{"turns": 2**70}, {"turns": float("inf")}, {"think_seconds": float("nan")}]
+)
+def test_figures_of_an_agent_that_are_none_lose_themselves_and_not_the_answer(
+    damage: dict[str, float],
+) -> None:
+    page = line_of({**WHOLE, "trajectory": {**WHOLE["trajectory"], **damage}})
+    frame, counts = decoded([page], ALL)
+    assert (counts, frame["trajectory"].struct.field("exit").to_list()) == ([1], [None])
+
+
 @pytest.mark.parametrize("name", ["from_a_later_version", "answer_key"])
 def test_unknown_fields_are_left_out_and_optional_fields_may_be_missing(name: str) -> None:
     record = {**WHOLE, "times": {**WHOLE["times"], "later": 7}, "from_a_later_version": {"a": 1}}
@@ -73,6 +84,8 @@ def test_unknown_fields_are_left_out_and_optional_fields_may_be_missing(name: st
 
 
 def test_half_a_surrogate_pair_becomes_its_escape_and_a_whole_pair_stays() -> None:
-    pages = [line_of({**WHOLE, "text": "\ud83d"}), line_of({**WHOLE, "text": "\U0001f600"})]
+    source = {**WHOLE["reused_from"], "sample": "\ud83d"}
+    half = {"text": "\ud83d", "reused_from": source, "image_sha256": ["\ud83d"]}
+    pages = [line_of({**WHOLE, **half}), line_of({**WHOLE, "text": "\U0001f600"})]
     frame, _ = decoded(pages, ALL)
     assert frame["text"].to_list() == ["\\ud83d", "\U0001f600"]
