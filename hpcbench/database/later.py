@@ -28,7 +28,7 @@ from hpcbench.files.atomic import read_lines
 from hpcbench.installed import this_python
 from hpcbench.registry.database_address import address_of
 from hpcbench.schema.outputs import Database
-from hpcbench.subprocesses import run_alone
+from hpcbench.subprocesses import run
 from hpcbench.tracking.sent import notes_file, notes_on
 
 WAITS = (60.0, 300.0, 1800.0, 7200.0)
@@ -171,7 +171,7 @@ def _elsewhere(database: Database) -> str | None:
 def _in_a_process(experiment: Experiment, limit: float) -> tuple[int, str | None]:
     """Transactions that were sent, and why not all of them."""
     argv = [*this_python(), "-m", "hpcbench.database.later", str(experiment.path)]
-    ended = run_alone(argv, limit)
+    ended = run(argv, limit, alone=True)
     said = [json.loads(line) for line in ended.out.split(b"\n")[:-1]]
     sent = sum("sent" in one for one in said)
     if said and "done" in said[-1]:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hpcbench import secret
+from hpcbench.subprocesses import run
 
 DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
 """Names of the same registry."""
@@ -128,12 +128,9 @@ def _ask_helper(helper: str, host: str) -> Login | None:
     if "/" in helper:
         return None
     try:
-        done = subprocess.run(
-            [program, "get"], input=host, capture_output=True, text=True, check=False,
-            timeout=HELPER_SECONDS,
-        )  # fmt: skip
-        answer = json.loads(done.stdout) if done.returncode == 0 else {}
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+        ended = run([program, "get"], HELPER_SECONDS, given=host)
+        answer = {} if ended.failed else json.loads(ended.out)
+    except (OSError, ValueError):
         return None
     if not answer.get("Secret"):
         return None

@@ -41,6 +41,7 @@ from hpcbench.files.atomic import read_json, write_json
 from hpcbench.files.lease import make_once
 from hpcbench.installed import normal
 from hpcbench.sanitize import sanitize
+from hpcbench.subprocesses import run
 
 INDEX = "--extra-index-url "
 """Prefix of a requirement line that names an index."""
@@ -50,6 +51,9 @@ SUMS = "SHA256SUMS"
 
 TORCH = "--torch-backend "
 """Prefix of a requirement line that names the build of torch: `cpu`. Other packages do not depend on it."""
+
+PROBE_SECONDS = 300.0
+"""How long an image's Python may take to describe itself: a cold file system is slow."""
 
 _PROBE = """
 import json, os, platform, re, sys
@@ -148,17 +152,16 @@ def probe(python: Sequence[str], what: str, env: Mapping[str, str] | None = None
         EnvironmentFault: it does not run.
     """
     try:
-        done = subprocess.run(
-            [*python, "-c", _PROBE],
-            capture_output=True, text=True, check=False, timeout=300, env=env,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        return Probe(**json.loads(done.stdout.strip().splitlines()[-1]))
-    except (OSError, subprocess.TimeoutExpired) as error:
+        ended = run([*python, "-c", _PROBE], PROBE_SECONDS, env=env)
+    except OSError as error:
         raise EnvironmentFault(f"cannot run Python of {what}: {error}") from error
+    if ended.late:
+        raise EnvironmentFault(f"Python of {what} gave no answer in {PROBE_SECONDS:g} s")
+    try:
+        return Probe(**json.loads(ended.text.strip().splitlines()[-1]))
     except (IndexError, ValueError, TypeError) as error:
-        known = recognise(done.stderr)
-        why = f"{known.what}: {last_words(done.stderr)}" if known else last_words(done.stderr)
+        known, said = recognise(ended.messages), last_words(ended.messages)
+        why = f"{known.what}: {said}" if known else said
         raise EnvironmentFault(
             f"Python of {what} does not run: {why}",
             remedy=known.remedy if known else "hpcbench needs Python 3.10 or newer, as python3",

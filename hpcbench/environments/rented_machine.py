@@ -23,12 +23,16 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.files.atomic import replacing
 from hpcbench.ssh.connection import Connection
 from hpcbench.ssh.login import Host
+from hpcbench.subprocesses import run
 
 FAILED = 255
 """Exit code if something other than the command failed; the last line then begins with FATAL."""
 
 LOGIN_SECONDS = 60.0
 """Limit for one login; a host that drops packets would take all of the time."""
+
+ANSWER_SECONDS = 60.0
+"""Limit for one short command in the machine."""
 
 ASK_SECONDS = 10.0
 """Interval in which a machine's provider is asked for it while it cannot be reached."""
@@ -170,14 +174,12 @@ class Machine:
         """Send a signal to the command."""
         name = signal.Signals(number).name.removeprefix("SIG")
         until_there = f"for n in 1 2 3 4 5; do test -s {PID} && break; sleep 1; done"
-        self._run([*self.ssh, _shell(f"{until_there}; kill -s {name} $(cat {PID})")])
+        run([*self.ssh, _shell(f"{until_there}; kill -s {name} $(cat {PID})")], ANSWER_SECONDS)
 
     def forward(self, own: Bind) -> bool:
         """Forward the sockets of the command's private folder to here; returns whether there is one."""
-        listed = self._run(
-            [*self.ssh, shlex.join(["find", own.target, "-maxdepth", "1", "-type", "s"])]
-        )
-        for there in listed.stdout.splitlines():
+        find = shlex.join(["find", own.target, "-maxdepth", "1", "-type", "s"])
+        for there in run([*self.ssh, find], ANSWER_SECONDS).text.splitlines():
             name = there.rpartition("/")[2]
             here = f"{own.source}/{name}"
             if here not in self.forwarded and re.fullmatch(r"[\w.-]+", name):
@@ -186,29 +188,17 @@ class Machine:
         return bool(self.forwarded)
 
     def _do(self, script: str) -> None:
-        done = self._run([*self.ssh, _shell(script)])
-        if done.returncode:
-            raise EnvironmentFault(
-                f"cannot prepare the rented machine's folders: {last_words(done.stderr)}"
-            )
+        ended = run([*self.ssh, _shell(script)], ANSWER_SECONDS)
+        if ended.failed:
+            why = "no answer" if ended.late else last_words(ended.messages)
+            raise EnvironmentFault(f"cannot prepare the rented machine's folders: {why}")
 
     def _rsync(self, *words: str) -> None:
         ssh = shlex.join(self._connection.words())
-        done = self._run(["rsync", "-s", "--timeout=300", "-e", ssh, *words], limit=None)
-        if done.returncode not in (0, 24):  # 24: files disappeared meanwhile
-            first = (done.stderr.strip() or "it printed no message").splitlines()[0]
+        ended = run(["rsync", "-s", "--timeout=300", "-e", ssh, *words], None)
+        if ended.code not in (0, 24):  # 24: files disappeared meanwhile
+            first = (ended.messages.strip() or "it printed no message").splitlines()[0]
             raise EnvironmentFault(f"rsync with the rented machine failed: {first}")
-
-    def _run(
-        self, argv: Sequence[str], limit: float | None = 60.0
-    ) -> subprocess.CompletedProcess[str]:
-        try:
-            return subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-                timeout=limit, errors="replace",
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(argv, FAILED, "", "no answer")
 
 
 class MirroredFiles:

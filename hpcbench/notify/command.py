@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -11,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hpcbench.notify import Refused
 from hpcbench.notify.messages import one_line
+from hpcbench.subprocesses import run
 
 PATIENCE = 25.0
-"""Longest time that a program may take, seconds; a sender has 30 in total, see `sending.py`."""
+"""Longest time that a program may take, seconds; a sender has 30 in total, see `deliver.py`."""
 
 
 class CommandNotifier:
@@ -39,13 +39,8 @@ class CommandNotifier:
             Refused: it ended with an exit code other than 0, or took too long.
             OSError: there is no such program.
         """
-        try:
-            done = subprocess.run(
-                list(self.argv), input=json.dumps(event, ensure_ascii=False), text=True,
-                capture_output=True, timeout=PATIENCE, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:  # its own text shows the arguments
-            raise Refused(f"the command took longer than {PATIENCE:g} s") from None
-        if done.returncode != 0:
-            last = one_line(done.stderr)[-200:]
-            raise Refused(f"exit code {done.returncode}: {last}")
+        ended = run(self.argv, PATIENCE, given=json.dumps(event, ensure_ascii=False))
+        if ended.late:
+            raise Refused(f"the command took longer than {PATIENCE:g} s")
+        if ended.failed:
+            raise Refused(f"exit code {ended.code}: {one_line(ended.messages)[-200:]}")

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from hpcbench import plugins, secret
 from hpcbench.installed import this_python
-from hpcbench.subprocesses import run_alone
+from hpcbench.subprocesses import run
 
 LIMIT = 30.0
 """Longest time to send one event to one notifier, with all tries, seconds."""
@@ -39,7 +39,7 @@ def send_apart(job: Mapping[str, Any], limit: float = LIMIT) -> Any:
         The result of `deliver`.
     """
     asked = json.dumps(job, allow_nan=False).encode()
-    ended = run_alone([*this_python(), "-m", "hpcbench.notify.deliver"], limit, asked)
+    ended = run([*this_python(), "-m", "hpcbench.notify.deliver"], limit, given=asked, alone=True)
     if ended.late:
         why = f"it did not finish in {limit:g} s, and hpcbench stopped it"
         return {"why": why, "after": None, "remark": None}

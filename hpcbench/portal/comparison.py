@@ -304,7 +304,7 @@ def _made_apart(asked: ComparisonRequest, progress: Progress) -> FullComparison:
                 progress.share = float(line)
             process.wait()
             errors.seek(0)
-            what = f"the comparison {secret.mask(why_it_ended(process, errors.read()))}"
+            what = f"the comparison {secret.mask(why_it_ended(process.returncode, errors.read()))}"
             raise PortalFault(500, "failed", what, "run `hpcbench compare`")
         finally:
             kill_session(process)

@@ -12,7 +12,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from hpcbench.experiment.access import owner_writes
 from hpcbench.files.atomic import write_atomic
 from hpcbench.registry.registry_dirs import user_dir
 from hpcbench.site.cron import cron_dir
+from hpcbench.subprocesses import Ended, run
 
 Table = Literal["crontab", "scrontab"]
 """The kind of table: cron's on one login node, or Slurm's."""
@@ -40,6 +40,9 @@ _CARRIED = re.compile(
 )
 """Names of variables that decide what a verb finds, and how it reaches Slurm, registries and indexes."""
 _WITH_PASSWORD = re.compile(r"://[^/\s]*@")
+
+ANSWER_SECONDS = 60.0
+"""Limit for crontab and scrontab: scrontab waits for slurmctld."""
 
 DAYS = 30
 """Days for which logs are kept."""
@@ -351,10 +354,10 @@ def _bad(text: str, why: str) -> UserError:
 
 def _read(table: Table) -> bytes:
     """The whole table, unchanged."""
-    done = _run(table, "-l")
-    if done.returncode == 0:
-        return done.stdout
-    said = _said(done)
+    ended = _run(table, "-l")
+    if not ended.failed:
+        return ended.out
+    said = _said(ended)
     if "no crontab for" in said.lower() or not said:
         return b""
     raise _refused(table, said)
@@ -367,16 +370,14 @@ def _replace(table: Table, before: bytes, after: bytes) -> None:
     with tempfile.NamedTemporaryFile(prefix="hpcbench-") as file:
         file.write(after)
         file.flush()
-        done = _run(table, file.name)
-    if done.returncode:
-        raise _refused(table, _said(done))
+        ended = _run(table, file.name)
+    if ended.failed:
+        raise _refused(table, _said(ended))
 
 
-def _run(table: Table, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def _run(table: Table, *arguments: str) -> Ended:
     try:
-        return subprocess.run(
-            [table, *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False
-        )
+        return run([table, *arguments], ANSWER_SECONDS)
     except FileNotFoundError:
         other = "scrontab" if table == "crontab" else "crontab"
         there = shutil.which(other) is not None
@@ -400,8 +401,10 @@ def _refused(table: Table, said: str) -> EnvironmentFault:
     return EnvironmentFault(f"{table}: {said}", remedy=remedy)
 
 
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
-    lines = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+def _said(ended: Ended) -> str:
+    if ended.late:
+        return f"it gave no answer in {ANSWER_SECONDS:g} s"
+    lines = (ended.messages or ended.text).strip().splitlines()
     return lines[-1].strip() if lines else ""
 
 

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -36,6 +35,10 @@ from hpcbench.submit.sbatch import (
     load_module,
     sbatch_text,
 )
+from hpcbench.subprocesses import Ended, last_line, run
+
+PATIENCE = 60.0
+"""Limit for each program, s: sbatch waits for slurmctld, and modules for a file system."""
 
 MIN_SLURM = (22, 5)
 """Oldest Slurm version that is tested."""
@@ -268,15 +271,17 @@ def _secrets(site: Site) -> Iterator[Check]:
 def _modules(site: Site) -> Check:
     """Load the modules here as a job does; a compute node may have others."""
     lines = [FIND_MODULES, *site.setup, *map(load_module, site.modules)]
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(lines)], capture_output=True, text=True, errors="replace",
-        stdin=subprocess.DEVNULL, check=False,
-    )  # fmt: skip
+    ended = run(["bash", "-c", "\n".join(lines)], PATIENCE)
     listed = ", ".join(site.modules)
-    if done.returncode == 0:
+    if not ended.failed:
         return Check("modules", "ok", listed)
-    said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
+    said = _said(ended, ended.messages.strip() or ended.text)
     return Check("modules", "failed", f"{listed}: {said}", "`module avail` lists what there is")
+
+
+def _said(ended: Ended, messages: str) -> str:
+    """The last message of a program that failed."""
+    return f"no answer in {PATIENCE:g} s" if ended.late else last_line(messages)
 
 
 def _scripts(site: Site) -> Iterator[Check]:
@@ -305,18 +310,10 @@ def _scripts(site: Site) -> Iterator[Check]:
 def _accepted(name: str, text: str, gpu: bool) -> Check:
     """Slurm's answer to a job script: partition, account, QOS, constraint, reservation, GPUs."""
     with clean_environment():
-        done = subprocess.run(
-            ["sbatch", "--test-only"], input=text, capture_output=True, text=True,
-            errors="replace", check=False,
-        )  # fmt: skip
-    said = [line for line in done.stderr.strip().splitlines() if line.strip()]
-    last = (
-        re.sub(r"^(sbatch|allocation failure): *(error: *)?", "", said[-1])
-        if said
-        else "no message"
-    )
-    if done.returncode == 0:
+        ended = run(["sbatch", "--test-only"], PATIENCE, given=text)
+    if not ended.failed:
         return Check(name, "ok", "Slurm accepts it" + (", with a GPU" if gpu else ""))
+    last = re.sub(r"^(sbatch|allocation failure): *(error: *)?", "", _said(ended, ended.messages))
     return Check(
         name, "failed", f"Slurm refuses it: {last}",
         "check partition, account, qos, constraint, reservation and gpu_gres in the site profile",
@@ -335,14 +332,15 @@ def _container(site: Site) -> Check:
             f"no {program} on PATH",
             f"{how}; models without an image still run",
         )
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        return Check("container", "failed", done.stderr.strip()[:200], _support(site))
+    ended = run([program, "--version"], PATIENCE)
+    if ended.failed:
+        return Check("container", "failed", _said(ended, ended.messages), _support(site))
+    version = ended.text.strip()
     try:
-        check_version(done.stdout.strip())
+        check_version(version)
     except EnvironmentFault as fault:
         return Check("container", "failed", str(fault))
-    return Check("container", "ok", done.stdout.strip())
+    return Check("container", "ok", version)
 
 
 def _gpus(site: Site, *, real_run: bool) -> Iterator[Check]:
@@ -400,12 +398,10 @@ def _skypilot(site: Site) -> Check:
 
 def _container_needs(site: Site) -> Iterator[Check]:
     """Kernel features that an ordinary user's containers need, on this machine; compute nodes may differ."""
-    done = subprocess.run(
-        ["unshare", "--user", "true"], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
+    ended = run(["unshare", "--user", "true"], PATIENCE)
+    if ended.failed:
         yield Check(
-            "namespaces", "warning", done.stderr.strip()[:200] or "unshare failed",
+            "namespaces", "warning", _said(ended, ended.messages),
             f"without user namespaces, images need a setuid Apptainer: {_support(site)}",
         )  # fmt: skip
     else:

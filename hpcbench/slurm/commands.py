@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.subprocesses import run
 
 TIMEOUT = 60
 """Seconds to wait for an answer; slurmctld under load can be slow."""
@@ -72,25 +72,16 @@ def ask(*command: str, patient: bool = False) -> str:
 
 def _run(command: tuple[str, ...]) -> str:
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT,
-            check=False,
-            env=_environment(),
-        )
+        ended = run(command, TIMEOUT, env=_environment())
     except FileNotFoundError:
         raise EnvironmentFault(
             f"no `{command[0]}` on PATH", remedy="run on a login node, or use `executor: local`"
         ) from None
-    except subprocess.TimeoutExpired:
-        raise EnvironmentFault(f"{command[0]} gave no answer in {TIMEOUT} s") from None
-    if done.returncode != 0:
-        raise SlurmFault(command[0], done.stderr or done.stdout)
-    return done.stdout
+    if ended.late:
+        raise EnvironmentFault(f"{command[0]} gave no answer in {TIMEOUT} s")
+    if ended.failed:
+        raise SlurmFault(command[0], ended.messages or ended.text)
+    return ended.text
 
 
 def _environment() -> dict[str, str]:

@@ -18,12 +18,16 @@ from typing_extensions import Self
 from hpcbench.errors import EnvironmentFault
 from hpcbench.ssh.login import Host, Login, spawn
 from hpcbench.ssh.remote_command import Running, command_line
+from hpcbench.subprocesses import run
 
 SHARED = ("-F", "none", "-o", "LogLevel=QUIET", "-o", "ProxyCommand=false")
 """Options of commands over a connection: they read no configuration, and never log in themselves."""
 
 IDLE_SECONDS = 60
 """A connection without a command ends after this time: after a kill -9, only this ends it."""
+
+CONTROL_SECONDS = 10.0
+"""Limit for a command to the connection's own process."""
 
 LONGEST_FOLDER = 60
 """Most bytes of a folder's path that keep the path of `ssh`'s socket valid, with the suffix of `ssh`."""
@@ -110,12 +114,11 @@ class Connection:
             EnvironmentFault: the host does not allow it.
         """
         words = ["-O", "forward", "-L", f"{here}:{there}"]
-        done = subprocess.run(
-            ["ssh", "-F", "none", "-S", str(self._socket), *words, "--", self.host.name],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise EnvironmentFault(f"ssh cannot forward {there}: {done.stderr.strip()}")
+        argv = ["ssh", "-F", "none", "-S", str(self._socket), *words, "--", self.host.name]
+        ended = run(argv, CONTROL_SECONDS)
+        if ended.failed:
+            why = "the connection does not answer" if ended.late else ended.messages.strip()
+            raise EnvironmentFault(f"ssh cannot forward {there}: {why}")
 
     def start(
         self, argv: Sequence[str], *, terminal: bool = False, remedy: str | None = None
@@ -144,7 +147,7 @@ class Connection:
         if self._folder is not None:
             socket = self._folder / "c"
             if socket.exists():
-                with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                with contextlib.suppress(OSError):
                     self._control(socket, "exit")
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = self._socket = None
@@ -156,17 +159,12 @@ class Connection:
         self.close()
 
     def _answers(self, socket: Path) -> bool:
-        try:
-            return self._control(socket, "check") == 0
-        except subprocess.TimeoutExpired:
-            return False
+        return self._control(socket, "check")
 
-    def _control(self, socket: Path, word: str) -> int:
+    def _control(self, socket: Path, word: str) -> bool:
+        """Send a word to the connection's process; returns whether it answered."""
         argv = ["ssh", *SHARED, "-S", str(socket), "-O", word, "--", self.host.name]
-        null = subprocess.DEVNULL
-        return subprocess.run(
-            argv, stdin=null, stdout=null, stderr=null, timeout=10, check=False
-        ).returncode
+        return not run(argv, CONTROL_SECONDS).failed
 
 
 def _watched(process: subprocess.Popen[bytes], seconds: float | None, *, echo: bool) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError
-from hpcbench.subprocesses import printed
+from hpcbench.subprocesses import printed, run
 
 CONFIG = """\
 Host *
@@ -187,11 +187,8 @@ class Login:
     def _debugged(self) -> str:
         """Output of a second try with debug messages: only these contain an unknown host's key."""
         argv = [*self.argv, "-v", "-o", "LogLevel=DEBUG1", "-o", "BatchMode=yes", "--"]
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            return subprocess.run(
-                [*argv, self.host.name, "true"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                errors="replace", timeout=30, check=False, start_new_session=True,
-            ).stderr  # fmt: skip
+        with contextlib.suppress(OSError):
+            return run([*argv, self.host.name, "true"], 30, alone=True).messages  # asks nothing
         return ""
 
     def _login_refused(self, account: str | None, methods: str) -> Refused:

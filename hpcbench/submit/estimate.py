@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from hpcbench.schema.work import Cut
 from hpcbench.submit.plan_facts import Facts
 from hpcbench.submit.reuse import groups_with_work
 from hpcbench.submit.sbatch import clean_environment, sbatch_text
+from hpcbench.subprocesses import run
 from hpcbench.usage.durations import Rate, Rates
 
 ANSWER_BYTES = 4000.0
@@ -394,19 +394,14 @@ def _test_only(
     command = ["sbatch", "--test-only", *([f"--partition={partition}"] if partition else [])]
     try:
         with clean_environment():
-            done = subprocess.run(
-                command,
-                input=text,
-                capture_output=True,
-                text=True,
-                timeout=ASK_SECONDS,
-                check=False,
-            )
-    except (OSError, subprocess.TimeoutExpired):
+            ended = run(command, ASK_SECONDS, given=text)
+    except OSError:
         return None, "", False
-    said = (done.stderr or done.stdout).strip()
+    if ended.late:
+        return None, "", False
+    said = (ended.messages or ended.text).strip()
     start = parse_test_only(said)
-    if start is not None or done.returncode == 0:
+    if start is not None or not ended.failed:
         return start, "", True
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     # The last line repeats the reason in fewer words.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hpcbench.plugins import Environment
 from hpcbench.registry.source import read
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 from hpcbench.schema.site import Site
+from hpcbench.subprocesses import run
 
 SECONDS = 300.0
 """Longest time in which an environment's Python says whether it finds a module."""
@@ -99,17 +99,13 @@ def _why_missing(module: str, environment: Environment, site: Site) -> str | Non
         own.mkdir()
         argv = ["python", "-c", _FIND, module]
         command = environments.wrap(environment, argv, [str(own)], {}, 0, site.container)
-        try:
-            done = subprocess.run(
-                command.argv, env={**os.environ, **command.env}, stdin=subprocess.DEVNULL, cwd=own,
-                capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return f": Python gave no answer in {SECONDS:.0f} s"
-    said = done.stdout.strip().splitlines()[-1:]
+        ended = run(command.argv, SECONDS, env={**os.environ, **command.env}, cwd=own)
+    if ended.late:
+        return f": Python gave no answer in {SECONDS:.0f} s"
+    said = ended.text.strip().splitlines()[-1:]
     if said == ["found"]:
         return None
-    return "" if said == ["missing"] else f": {last_words(done.stderr)}"
+    return "" if said == ["missing"] else f": {last_words(ended.messages)}"
 
 
 def _problem(resolved: ResolvedPlan, run_task: ResolvedRunTask, what: str, remedy: str) -> Problem:

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 import shlex
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from hpcbench.schema.shared_types import Resources, seconds
 from hpcbench.schema.site import Site
 from hpcbench.secret import REFERENCE
 from hpcbench.slurm.gpu_request import gpu_options
+from hpcbench.subprocesses import run
 
 FIND_MODULES = """\
 if ! command -v module >/dev/null 2>&1; then
@@ -269,15 +269,8 @@ def _no_shell(text: str) -> str | None:
     if text.rstrip("\n").endswith("\\"):
         return "its last line ends with a backslash"
     try:
-        done = subprocess.run(
-            ["bash", "-n"],
-            input=text + "\n",
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        ended = run(["bash", "-n"], 20, given=text + "\n")
+    except OSError:
         return None  # no bash here: the node's bash will report errors
-    said = done.stderr.strip().splitlines()
+    said = ended.messages.strip().splitlines()
     return said[0].removeprefix("bash: ") if said else None

@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import site
-import subprocess
 import sys
 import sysconfig
 import time
@@ -38,6 +37,7 @@ from hpcbench.submit.fingerprint import (
     search_path,
     sources_of,
 )
+from hpcbench.subprocesses import run
 
 FOLDER = "environments"
 """Folder of copies below the cache."""
@@ -378,17 +378,12 @@ def _verified(target: Path, original: Fingerprint) -> Fingerprint:
     """The copy's fingerprint, after a check that it is the same environment at another place."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     try:
-        done = subprocess.run(
-            [f"{target}/bin/python", "-I", "-c", _SAYS],
-            capture_output=True, text=True, check=False, env=environ, cwd="/",
-        )  # fmt: skip
+        ended = run([f"{target}/bin/python", "-I", "-c", _SAYS], None, env=environ, cwd="/")
     except OSError as error:
         raise _unfit(f"bin/python: {error.strerror}") from error
-    if done.returncode:
-        raise _unfit(
-            done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it printed no message"
-        )
-    file, data = json.loads(done.stdout.strip().splitlines()[-1])
+    if ended.failed:
+        raise _unfit(ended.message)
+    file, data = json.loads(ended.text.strip().splitlines()[-1])
     copy = Fingerprint.from_json(data)
     outside = [place for place in (file, *copy.places) if not Path(place).is_relative_to(target)]
     if outside:

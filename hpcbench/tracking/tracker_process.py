@@ -155,7 +155,7 @@ def _run(
         pass
     finally:
         _end(child)
-    raise EnvironmentFault(secret.mask(why_it_ended(child, errors)))
+    raise EnvironmentFault(secret.mask(why_it_ended(child.returncode, errors)))
 
 
 def _lines(

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from hpcbench.subprocesses import run_alone
+from hpcbench.subprocesses import printed, run
 
 ECHO = [sys.executable, "-c", "import sys; sys.stdout.write(sys.stdin.read())"]
 
@@ -16,20 +16,20 @@ ECHO = [sys.executable, "-c", "import sys; sys.stdout.write(sys.stdin.read())"]
 def test_a_program_gets_its_input_and_gives_its_output() -> None:
     # More than a pipe holds, both ways.
     given = b"line\n" * 100_000
-    ended = run_alone(ECHO, 60, given)
+    ended = run(ECHO, 60, given=given)
     assert (ended.out, ended.late) == (given, False)
     assert ended.why.startswith("ended with 0")
 
 
 def test_a_program_that_fails_gives_its_code_and_last_message() -> None:
-    ended = run_alone(["sh", "-c", "echo half; echo no route >&2; exit 3"], 60)
+    ended = run(["sh", "-c", "echo half; echo no route >&2; exit 3"], 60)
     assert (ended.out, ended.late) == (b"half\n", False)
     assert ended.why == "ended with 3: no route"
 
 
 def test_a_late_program_is_killed_with_its_children_and_what_it_printed_is_kept() -> None:
     began = time.monotonic()
-    ended = run_alone(["sh", "-c", "sleep 600 & echo $!; wait"], 0.5)
+    ended = run(["sh", "-c", "sleep 600 & echo $!; wait"], 0.5, alone=True)
     assert ended.late
     assert time.monotonic() - began < 30
     child = int(ended.out)
@@ -39,9 +39,15 @@ def test_a_late_program_is_killed_with_its_children_and_what_it_printed_is_kept(
     assert _gone(child)
 
 
+def test_a_child_that_keeps_the_pipes_open_is_not_waited_for() -> None:
+    began = time.monotonic()
+    assert printed(["sh", "-c", "echo half; sleep 60; true"], 0.5) is None
+    assert time.monotonic() - began < 30
+
+
 def test_a_program_that_is_not_there_raises() -> None:
     with pytest.raises(FileNotFoundError):
-        run_alone(["/no/such/program"], 1)
+        run(["/no/such/program"], 1)
 
 
 def _gone(pid: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import Field
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.reporting.formats import Format, html
+from hpcbench.subprocesses import run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 """Browsers that print without a screen, most common first."""
@@ -89,14 +89,11 @@ def _tried(argv: list[str], target: Path, timeout: float) -> str:
     """Run a converter; returns the error, empty where it wrote a file."""
     name = Path(argv[0]).name
     try:
-        done = subprocess.run(
-            argv, capture_output=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        return f"{name} took longer than {timeout:g} s"
+        ended = run(argv, timeout)
     except OSError as error:
         return f"{name}: {error.strerror}"
+    if ended.late:
+        return f"{name} took longer than {timeout:g} s"
     if target.is_file() and target.stat().st_size:
         return ""
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return f"{name} exited with code {done.returncode}{': ' + lines[-1][:200] if lines else ''}"
+    return f"{name} exited with code {ended.code}: {ended.message}"

@@ -8,6 +8,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -177,9 +178,13 @@ def test_options_that_are_wrong_are_reported_without_their_values(
 
 def test_a_command_that_hangs_or_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "PATIENCE", 0.2)
-    sleeping = CommandNotifier({"argv": [sys.executable, "-c", "import time; time.sleep(60)"]})
+    sleeping = CommandNotifier(
+        {"argv": ["sh", "-c", "sleep 60; true"]}
+    )  # its child keeps the pipes
+    began = time.monotonic()
     with pytest.raises(Refused, match=r"longer than 0\.2 s"):
         sleeping.send(EVENT)
+    assert time.monotonic() - began < 30
     monkeypatch.undo()
     failing = CommandNotifier({"argv": [sys.executable, "-c", "import sys; sys.exit('no\\nway')"]})
     with pytest.raises(Refused, match="exit code 1: no way"):

@@ -34,6 +34,18 @@ def test_an_apptainer_that_is_too_old_is_found_before_a_submit(tmp_path: Path) -
     assert {"namespaces", "fuse", "recipes"} <= set(found)
 
 
+def test_a_program_that_never_answers_fails_its_check_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpcbench.site.doctor.PATIENCE", 0.5)
+    program = tmp_path / "apptainer"
+    program.write_text("#!/bin/sh\necho apptainer >&2; sleep 600; true\n")
+    program.chmod(0o755)
+    found = container_checks(program=str(program))
+    assert (found["container"].state, found["container"].detail) == ("failed", "no answer in 0.5 s")
+    assert "namespaces" in found
+
+
 def test_no_docker_is_found_before_a_submit(tmp_path: Path) -> None:
     found = container_checks(manager="docker", options={"socket": str(tmp_path / "none")})[
         "container"
