@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
+from hpcbench.schema.field_map import FieldMap
 from hpcbench.schema.forms import complaint
-from hpcbench.schema.records import FieldMap, Message, PromptEntry, PromptExample, Sample
+from hpcbench.schema.records import Message, PromptEntry, PromptExample, Sample
 
 if TYPE_CHECKING:
     from hpcbench.schema.ml_task import MLTask

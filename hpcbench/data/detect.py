@@ -18,7 +18,7 @@ from hpcbench.data.text_forms import options_of
 from hpcbench.data.tree import Tree
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.plugins import DatasetSpec
-from hpcbench.schema.records import FieldMap
+from hpcbench.schema.field_map import FieldMap
 
 TABLES = (".parquet", ".jsonl", ".csv", ".tsv", ".xlsx", ".json")
 """Suffixes of possible tables, the likeliest first."""

@@ -31,7 +31,8 @@ from hpcbench.data.sibling_files import SUFFIXES, SiblingFiles
 from hpcbench.data.table import TableDataset, is_outside
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec
-from hpcbench.schema.records import Boxes, FieldMap, Sample
+from hpcbench.schema.field_map import FieldMap
+from hpcbench.schema.records import Boxes, Sample
 
 
 class V01(TableDataset):

@@ -22,7 +22,8 @@ from typing import Any
 from hpcbench.data.annotations import Record
 from hpcbench.data.references import is_empty
 from hpcbench.data.table import TableDataset
-from hpcbench.schema.records import FieldMap, Sample
+from hpcbench.schema.field_map import FieldMap
+from hpcbench.schema.records import Sample
 
 _CATEGORIES = {
     "text recognition en": "text_recognition", "fine-grained text recognition en": "text_recognition",

@@ -19,7 +19,7 @@ from hpcbench.data.annotations import ListedRows, Record, Rows
 from hpcbench.data.pages import has_pages
 from hpcbench.data.table import TableDataset
 from hpcbench.errors import Problem
-from hpcbench.schema.records import FieldMap
+from hpcbench.schema.field_map import FieldMap
 
 EXPECTED = "expected_markdown.json"
 """Texts of ParseBench's documents with tables, by document."""

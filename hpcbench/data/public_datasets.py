@@ -39,7 +39,8 @@ from hpcbench.data.table import is_outside
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec, check_options
-from hpcbench.schema.records import Boxes, FieldMap, Sample
+from hpcbench.schema.field_map import FieldMap
+from hpcbench.schema.records import Boxes, Sample
 
 T = TypeVar("T")
 

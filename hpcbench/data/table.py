@@ -51,7 +51,8 @@ from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError, most_mistakes
 from hpcbench.files.user import open_file
 from hpcbench.plugins import DatasetSpec
-from hpcbench.schema.records import FieldMap, Image, Sample, StoredImage
+from hpcbench.schema.field_map import FieldMap
+from hpcbench.schema.records import Image, Sample, StoredImage
 
 KEYS = frozenset({"id", "images", "document", "split", "fields", "references", "metadata"})
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from hpcbench.data.annotations import Record
 from hpcbench.data.table import TableDataset
-from hpcbench.schema.records import FieldMap
+from hpcbench.schema.field_map import FieldMap
 
 END_OF_CELL = "</td>"
 

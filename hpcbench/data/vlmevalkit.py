@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from hpcbench.data.annotations import ChangedRows, Record, Rows, with_lists
 from hpcbench.data.table import TableDataset
 from hpcbench.errors import Problem
-from hpcbench.schema.records import FieldMap
+from hpcbench.schema.field_map import FieldMap
 
 MOST_OF_AN_INDEX = 64
 """A longer text in the column `image` is an image."""

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, model_validator
 
 from hpcbench.schema.definition import Definition, FlatName, Name
+from hpcbench.schema.field_map import FieldMap
 from hpcbench.schema.prompt import Language
-from hpcbench.schema.records import FieldMap
 from hpcbench.schema.shared_types import Part
 
 LanguageCode = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]

@@ -22,7 +22,8 @@ from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import DatasetIterator, DatasetSpec
 from hpcbench.schema.dataset import Dataset
-from hpcbench.schema.records import FieldMap, Sample, StoredImage
+from hpcbench.schema.field_map import FieldMap
+from hpcbench.schema.records import Sample, StoredImage
 from hpcbench.schema.run_task import RunTask, SampleOf
 
 

@@ -15,7 +15,8 @@ from hpcbench.data.ocrbench import _CATEGORIES
 from hpcbench.errors import UserError
 from hpcbench.metrics import ocrbench_v2
 from hpcbench.plugins import DatasetIterator, DatasetSpec
-from hpcbench.schema.records import FieldMap, Sample
+from hpcbench.schema.field_map import FieldMap
+from hpcbench.schema.records import Sample
 
 
 def row(kind: str, answers: Any = ("x",), **more: Any) -> dict[str, Any]:

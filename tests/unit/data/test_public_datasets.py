@@ -15,7 +15,8 @@ from hpcbench.data.public_datasets import Funsd, OmniDocBench, PublicDataset, Sr
 from hpcbench.data.tree import content_hash
 from hpcbench.errors import UserError
 from hpcbench.plugins import DatasetSpec
-from hpcbench.schema.records import FieldMap, Sample
+from hpcbench.schema.field_map import FieldMap
+from hpcbench.schema.records import Sample
 
 
 def put(path: Path, content: str | bytes | object) -> Path:

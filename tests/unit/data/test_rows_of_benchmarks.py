@@ -14,7 +14,7 @@ from hpcbench.data.table import TableDataset
 from hpcbench.data.vlmevalkit import VlmEvalKit
 from hpcbench.errors import UserError
 from hpcbench.plugins import DatasetSpec
-from hpcbench.schema.records import FieldMap
+from hpcbench.schema.field_map import FieldMap
 
 MAPPING = FieldMap(
     id="#", images="image", references="pairs.a", document=None, split=None,

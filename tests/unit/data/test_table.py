@@ -20,7 +20,7 @@ from hpcbench.data.tree import content_hash
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import DatasetSpec, check_options
 from hpcbench.schema.dataset import Dataset
-from hpcbench.schema.records import FieldMap
+from hpcbench.schema.field_map import FieldMap
 from hpcbench.schema.site import Site
 
 MAPPING = FieldMap(
