@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import hpcbench
@@ -23,6 +24,7 @@ from hpcbench.schema.plan import (
 )
 from hpcbench.schema.prompt import Prompt
 from hpcbench.schema.shared_types import seconds
+from hpcbench.schema.work import JobResources
 
 SECONDS_PER_SAMPLE = 2.0
 """Default seconds of a worker for a sample: a short answer of a model with some seven billion parameters
@@ -115,7 +117,7 @@ def plan_work(
         groups=within(groups, plan.max_gpu_hours),
         cuts=tuple(cuts.values()),
         load_seconds={
-            run_task.model.name: loads.get(run_task.model.name, LOAD_SECONDS)
+            run_task.model.name: float(loads.get(run_task.model.name, LOAD_SECONDS))
             for run_task in resolved.run_tasks
         },
         fewer=tuple(found for _, found in fewer),
@@ -234,8 +236,8 @@ def within(groups: Sequence[Group], gpu_hours: float | None) -> tuple[Group, ...
         limit = min(limit, int(share / workers))
         if limit < min(SHORTEST_JOB, seconds(group.resources.time_limit)):
             continue
-        resources = group.resources.model_copy(update={"time_limit": clock(limit)})
-        fits = group.model_copy(update={"workers": workers, "resources": resources})
+        resources = replace(group.resources, time_limit=clock(limit))
+        fits = replace(group, workers=workers, resources=resources)
         found.append(fits)
         left -= worst_gpu_hours([fits])
     if not found and not free:
@@ -267,7 +269,7 @@ def _cut(
 ) -> Cut:
     plan = resolved.plan
     workers = workers or plan.parallelism * replicas_of(resolved, run_task)
-    per_sample = max(1e-3, pace.get(run_task.name, SECONDS_PER_SAMPLE))
+    per_sample = max(1e-3, float(pace.get(run_task.name, SECONDS_PER_SAMPLE)))
     size = plan.shard_size or shard_size(
         samples, workers, per_sample, plan.shard_minutes * 60, run_task.in_flight or 1
     )
@@ -348,7 +350,7 @@ def _blocks(
         load,
         max(run_task.in_flight or 1 for run_task in (one, other)),
     )
-    return {cut.run_task: cut.model_copy(update={"size": size}) for cut in cuts}
+    return {cut.run_task: replace(cut, size=size) for cut in cuts}
 
 
 def _depths(run_tasks: Sequence[ResolvedRunTask]) -> dict[str, int]:
@@ -406,11 +408,10 @@ def _level(
         most = group.jobs_for(min(most, sum(models.values())))
         needed = max(most, _jobs_needed(resolved, group, work[place] / group.replicas, loads))
         groups.append(
-            group.model_copy(
-                update={
-                    "workers": max(1, min(group.jobs_for(count), needed)),
-                    "after": tuple(after),
-                }
+            replace(
+                group,
+                workers=max(1, min(group.jobs_for(count), needed)),
+                after=tuple(after),
             )
         )
     return groups
@@ -643,9 +644,9 @@ def _group(
         run_tasks,
         key=lambda run_task: (-run_task.task.priority, order.index(run_task.model.name)),
     )
-    resources, longest = first.task.resources, resolved.plan.max_job_minutes
+    resources, longest = JobResources.of(first.task.resources), resolved.plan.max_job_minutes
     if longest is not None and longest * 60 < seconds(resources.time_limit):
-        resources = resources.model_copy(update={"time_limit": clock(longest * 60)})
+        resources = replace(resources, time_limit=clock(longest * 60))
     return Group(
         id=group_id,
         image=first.model.image,

@@ -48,7 +48,7 @@ def show(preview: Preview, as_json: bool, reuse: Policy = "none") -> int:
         print_json(
             {
                 "executor": resolved.executor,
-                "work": work.model_dump(mode="json"),
+                "work": asdict(work),
                 **_answered_json(answered),
                 "sbatch": texts,
                 **facts_json(preview),
@@ -83,9 +83,7 @@ def show_estimate(preview: Preview, as_json: bool, reuse: Policy = "none") -> in
     if as_json:
         queues = {name: [asdict(queue) for queue in known] for name, known in found.queues.items()}
         data = {**asdict(found.estimate), "measured": found.estimate.measured, "queues": queues}
-        data["last_job"] = found.estimate.last_job and found.estimate.last_job.model_dump(
-            exclude_none=True
-        )
+        data["last_job"] = found.estimate.last_job and found.estimate.last_job.stated()
         print_json(
             {
                 "plan": resolved.plan.name,

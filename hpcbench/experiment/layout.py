@@ -44,7 +44,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -53,8 +52,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from hpcbench.errors import DamagedFile, Problem, UserError, nearest, unknown
 from hpcbench.experiment.baselines import Baseline, baselines, current
 from hpcbench.experiment.event_log import is_event
@@ -62,6 +59,7 @@ from hpcbench.experiment.manifest import Manifest
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import Tell, read_json, read_lines
 from hpcbench.number_format import few
+from hpcbench.schema.decoding import decoded
 from hpcbench.schema.names import id_of
 from hpcbench.schema.work import Planned, WorkPlan
 
@@ -84,6 +82,8 @@ def home(site: Site | None = None) -> Path:
 
 def new_id(name: str) -> str:
     """A readable, sortable id such as `20261120-1432-demo-k3f9`."""
+    import secrets  # slow import
+
     tail = "".join(secrets.choice(_ALPHABET) for _ in range(4))
     return f"{time.strftime('%Y%m%d-%H%M')}-{id_of(name)}-{tail}"
 
@@ -412,7 +412,7 @@ class Experiment:
     def work(self) -> WorkPlan:
         """Groups and shards, as submit planned them."""
         with decoding(self.manifest_file):
-            return WorkPlan.model_validate(self.manifest.work)
+            return decoded(WorkPlan, self.manifest.work)
 
     @cached_property
     def measured(self) -> Measured:
@@ -430,13 +430,18 @@ def decoding(file: Path) -> Iterator[None]:
         yield
     except DamagedFile:
         raise
-    except ValidationError as error:
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise DamagedFile(file, _mistake(error)) from None
+
+
+def _mistake(error: Exception) -> str:
+    from pydantic import ValidationError  # slow import, and few files are damaged
+
+    if isinstance(error, ValidationError):
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise DamagedFile(file, f"{place}: {first['msg']}" if place else first["msg"]) from None
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        why = str(error) if isinstance(error, ValueError) else "it has another form"
-        raise DamagedFile(file, why) from None
+        return f"{place}: {first['msg']}" if place else first["msg"]
+    return str(error) if isinstance(error, ValueError) else "it has another form"
 
 
 RESCORED = "/rescored/"

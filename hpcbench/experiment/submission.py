@@ -14,7 +14,8 @@ from typing import Any
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_lines
-from hpcbench.schema.work import Group
+from hpcbench.schema.decoding import decoded
+from hpcbench.schema.work import Group, JobResources
 
 FINALISE, SUPERVISE = "finalise", "supervise"
 """The step after the arrays; `supervise` is the only step of a round under the local executor."""
@@ -36,7 +37,7 @@ class Step:
     """Job id; None while only the intent is written."""
     throttle: int = 0
     """Maximum number of running workers of the array; 0: as its group says."""
-    resources: Mapping[str, Any] | None = None
+    resources: JobResources | None = None
     """Resources of the finalising job; None for an array, and in older records."""
     died: str = ""
     """How the finalising job before this one died; empty: there was none, or it did not die."""
@@ -177,7 +178,7 @@ def rounds(experiment: Experiment) -> list[Round]:
     found: list[Round] = []
     for event in read_lines(experiment.submission_file):
         if event["event"] == "round":
-            groups = tuple(Group.model_validate(one) for one in event["groups"])
+            groups = tuple(decoded(Group, one) for one in event["groups"])
             excluded = tuple(event.get("excluded", ()))
             new = Round(event["round"], event["time"], groups, excluded=excluded)
             found.append(replace(new, answered=event.get("answered", 0)))
@@ -191,7 +192,9 @@ def updated(last: Round, event: Mapping[str, Any]) -> Round:
     kind, name = event["event"], event.get("step", "")
     if kind == "intent":
         numbers = (event.get("first", 0), event.get("workers", 1), None, event.get("throttle", 0))
-        more = {"resources": event.get("resources"), "died": event.get("died", "")}
+        said = event.get("resources")
+        resources = decoded(JobResources, said) if said else None
+        more = {"resources": resources, "died": event.get("died", "")}
         step = Step(name, event.get("group", ""), *numbers, **more)
         return replace(last, steps={**last.steps, name: step}, handed=False)
     if kind == "submitted" and name in last.steps:

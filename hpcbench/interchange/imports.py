@@ -17,7 +17,7 @@ import socket
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from hpcbench.evaluation.endings import endings
 from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.ending import experiment_end
-from hpcbench.experiment.event_log import EventLog, event
+from hpcbench.experiment.event_log import RECORD_VERSION, EventLog, event
 from hpcbench.experiment.layout import (
     MANIFEST_VERSION,
     Experiment,
@@ -62,7 +62,7 @@ from hpcbench.schema.ml_task import MLTask
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask, WorkPlan
 from hpcbench.schema.prompt import Prompt
-from hpcbench.schema.records import RECORD_VERSION, Response, Times
+from hpcbench.schema.records import Response, Times
 from hpcbench.schema.run_task import RunTask
 from hpcbench.schema.site import Site
 
@@ -486,7 +486,7 @@ def _manifest(
         seed=resolved.plan.seed,
         mode=resolved.mode,
         measured=measured.model_dump(exclude={"chosen"}),
-        work=work.model_dump(mode="json"),
+        work=asdict(work),
         imported={
             "identity": origin["identity"],
             "kit": run.kit,

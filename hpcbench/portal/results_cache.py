@@ -26,6 +26,7 @@ from hpcbench.portal.context import Portal, experiment_of, once
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.file_places import FilePlaces
 from hpcbench.portal.lru import LruCache, stamp_of
+from hpcbench.schema.decoding import decoded
 from hpcbench.schema.plan import ResolvedPlan, WorkPlan
 
 KEPT_BYTES = 1 << 20
@@ -93,7 +94,7 @@ class PageExperiment(Experiment):
     def work(self) -> WorkPlan:
         """Groups and shards, read without the rest of the manifest."""
         places = self._plans.places.of(self, self.manifest_file)
-        return WorkPlan.model_validate(manifest_member(self, "work", places))
+        return decoded(WorkPlan, manifest_member(self, "work", places))
 
     @property
     def resolved(self) -> ResolvedPlan:

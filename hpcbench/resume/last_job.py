@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from hpcbench import slurm
 from hpcbench.experiment.submission import Round, Step
-from hpcbench.schema.shared_types import Resources
+from hpcbench.schema.work import JobResources
 
 if TYPE_CHECKING:
     from hpcbench.schema.plan import ResolvedPlan
 
-DEFAULT: dict[str, Any] = {"cpus": 1, "memory_gb": 4, "time_limit": "01:00:00"}
+DEFAULT = JobResources(cpus=1, memory_gb=4.0, time_limit="01:00:00")
 """Resources where neither plan nor site profile says others."""
 
 TRIES = 3
@@ -23,14 +23,14 @@ MEMORY, TIME = ("OUT_OF_MEMORY",), ("TIMEOUT", "DEADLINE")
 """Ends of a job that had too little of them."""
 
 
-def resources(resolved: ResolvedPlan) -> Resources:
+def resources(resolved: ResolvedPlan) -> JobResources:
     """Resources of the first last job: the plan's, else the site profile's, else the default."""
     site, plan = resolved.site.slurm.last_job, resolved.plan.last_job
     said = site.model_dump(exclude_none=True) | plan.model_dump(exclude_none=True)
-    return Resources(**(DEFAULT | said))
+    return replace(DEFAULT, **said)
 
 
-def grown(last: Mapping[str, Any] | None, end: str, resolved: ResolvedPlan) -> Resources:
+def grown(last: JobResources | None, end: str, resolved: ResolvedPlan) -> JobResources:
     """Resources of a last job after one that died: twice the memory or the time that was too little.
 
     No more than the partition has, as far as the site profile describes it.
@@ -44,19 +44,18 @@ def grown(last: Mapping[str, Any] | None, end: str, resolved: ResolvedPlan) -> R
         seconds,  # a status that shows no death needs no schemas
     )
 
-    before = Resources(**last) if last else resources(resolved)
+    before = last or resources(resolved)
     site = resolved.site.slurm
     partition = site.partition_called(site.cpu_partition or site.partition)
     if end in MEMORY:
         most = partition.memory_gb if partition is not None else None
         memory = 2 * before.memory_gb
-        return before.model_copy(update={"memory_gb": min(memory, most) if most else memory})
+        return replace(before, memory_gb=min(memory, most) if most else memory)
     if end in TIME:
         most_time = partition.time_limit if partition is not None else None
         time = 2 * seconds(before.time_limit)
-        return before.model_copy(
-            update={"time_limit": _clock(min(time, seconds(most_time)) if most_time else time)}
-        )
+        longest = min(time, seconds(most_time)) if most_time else time
+        return replace(before, time_limit=_clock(longest))
     return before
 
 
@@ -74,8 +73,8 @@ class Death:
     @property
     def words(self) -> str:
         """`its job needed more memory than it had requested (1 CPU, 4 GB, 01:00:00; job 4711)`."""
-        had = Resources(**(self.step.resources or DEFAULT))
-        return f"{self.end.text} ({in_words(had)}; job {self.step.job})"
+        had = in_words(self.step.resources or DEFAULT)
+        return f"{self.end.text} ({had}; job {self.step.job})"
 
 
 def death(now: Round, job_ends: Mapping[str, slurm.JobEnd]) -> Death | None:
@@ -87,7 +86,7 @@ def death(now: Round, job_ends: Mapping[str, slurm.JobEnd]) -> Death | None:
     return Death(*died[-1], len(died))
 
 
-def in_words(wanted: Resources) -> str:
+def in_words(wanted: JobResources) -> str:
     """`1 CPU, 4 GB, 01:00:00`."""
     cpus = "1 CPU" if wanted.cpus == 1 else f"{wanted.cpus} CPUs"
     return f"{cpus}, {wanted.memory_gb:g} GB, {wanted.time_limit}"

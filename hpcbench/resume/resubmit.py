@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hpcbench import slurm
@@ -113,13 +114,9 @@ def next_groups(
             group = _grown(planned, model, level)
             workers = min(group.jobs_for(sum(count[name] for name in names)), planned.workers)
             shapes[planned.id] = (*shapes.get(planned.id, ()), group.id)
-            found.append(
-                group.model_copy(update={"run_tasks": tuple(names), "workers": max(1, workers)})
-            )
+            found.append(replace(group, run_tasks=tuple(names), workers=max(1, workers)))
     groups = (
-        group.model_copy(
-            update={"after": tuple(one for name in group.after for one in shapes.get(name, ()))}
-        )
+        replace(group, after=tuple(one for name in group.after for one in shapes.get(name, ())))
         for group in found
     )
     return _affordable(experiment, tuple(groups))
@@ -166,23 +163,24 @@ def _grown(group: Group, model: Model, level: int) -> Group:
     if not level:
         return group
     larger = model.larger[level - 1]
-    changes = {"memory_gb": larger.memory_gb, "gpu_type": larger.gpu_type}
-    resources = group.resources.model_copy(
-        update={key: value for key, value in changes.items() if value is not None}
+    before = group.resources
+    resources = replace(
+        before,
+        memory_gb=before.memory_gb if larger.memory_gb is None else larger.memory_gb,
+        gpu_type=larger.gpu_type or before.gpu_type,
     )
     # An agent's further models keep their GPUs.
     gpus = group.gpus + (larger.gpus - model.gpus if larger.gpus else 0)
     # The job as a whole does not grow where it has several workers: it had room for no more.
     fitting = [group.replicas * group.gpus // gpus] if gpus else []
     fitting += [int(group.job_resources.memory_gb / resources.memory_gb)]
-    return group.model_copy(
-        update={
-            "id": f"{group.id}L{level}",
-            "gpus": gpus,
-            "replicas": max(1, min(group.replicas, *fitting)),
-            "resources": resources,
-            "level": level,
-        }
+    return replace(
+        group,
+        id=f"{group.id}L{level}",
+        gpus=gpus,
+        replicas=max(1, min(group.replicas, *fitting)),
+        resources=resources,
+        level=level,
     )
 
 

@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue
 from hpcbench.schema.definition import Definition
 from hpcbench.schema.outputs import Database
 from hpcbench.schema.shared_types import LastJob, Part, Resources, TimeLimit
+from hpcbench.schema.work import JobResources
 
 
 class Partition(Part):
@@ -99,11 +100,11 @@ class SlurmSite(Part):
     """Limits of the partitions, for cross-checks; hpcbench does not check a partition that is missing
     here."""
 
-    def gpu_type(self, need: Resources) -> str | None:
+    def gpu_type(self, need: Resources | JobResources) -> str | None:
         """Type of GPU that a job requests; None: any."""
         return need.gpu_type or self.gpu_gres.partition(":")[2] or None
 
-    def partition_of(self, need: Resources | None = None) -> Partition | None:
+    def partition_of(self, need: Resources | JobResources | None = None) -> Partition | None:
         """Limits of a job's partition; None: they are not known.
 
         Args:

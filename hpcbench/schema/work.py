@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pydantic import Field
-
-from hpcbench.schema.shared_types import Part, Resources
+if TYPE_CHECKING:
+    from hpcbench.schema.shared_types import Resources
 
 
 class PlannedTask(NamedTuple):
@@ -78,7 +77,8 @@ class Shard(NamedTuple):
         return f"{self.run_task}/{self.index:05d}"
 
 
-class Cut(Part):
+@dataclass(frozen=True, kw_only=True)
+class Cut:
     """How a run task is cut into shards: slices of one size."""
 
     run_task: str
@@ -116,7 +116,33 @@ class Cut(Part):
         return map(self.shard, range(self.count))
 
 
-class Group(Part):
+@dataclass(frozen=True, kw_only=True)
+class JobResources:
+    """Resources that a job requests, in Slurm's terms."""
+
+    cpus: int
+    """CPUs on each node."""
+    memory_gb: float
+    """Memory on each node, GiB."""
+    time_limit: str
+    """`[D-]HH:MM:SS`."""
+    partition: str | None = None
+    """Partition. Without it: the site's."""
+    gpu_type: str | None = None
+    """Type of GPU in Slurm's notation. Without it: the site's."""
+
+    @classmethod
+    def of(cls, need: Resources) -> JobResources:
+        """The resources that a definition requests."""
+        return cls(**need.model_dump(mode="json"))
+
+    def stated(self) -> dict[str, Any]:
+        """As plain data, without what is left to the site."""
+        return {name: one for name, one in asdict(self).items() if one is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
     """One resource shape, one Slurm array of equal workers."""
 
     id: str
@@ -133,7 +159,7 @@ class Group(Part):
     """Workers of an array task, each with an engine of its own."""
     sharing: int = 1
     """Workers that share a GPU; more than one: each has one GPU."""
-    resources: Resources
+    resources: JobResources
     """CPUs and memory of a worker, time limit of its job."""
     run_tasks: tuple[str, ...]
     """Run tasks its workers take shards of; tasks of one model are next to each other."""
@@ -162,12 +188,10 @@ class Group(Part):
         return self.node_gpus * self.nodes
 
     @property
-    def job_resources(self) -> Resources:
+    def job_resources(self) -> JobResources:
         """CPUs and memory of all workers of an array task, on each of its nodes."""
-        need = self.resources
-        return need.model_copy(
-            update={"cpus": need.cpus * self.replicas, "memory_gb": need.memory_gb * self.replicas}
-        )
+        need, times = self.resources, self.replicas
+        return replace(need, cpus=need.cpus * times, memory_gb=need.memory_gb * times)
 
     def jobs_for(self, workers: int) -> int:
         """Array tasks that have so many workers together."""
@@ -196,14 +220,15 @@ class Fewer:
     """Whether these times were seen in earlier experiments."""
 
 
-class WorkPlan(Part):
+@dataclass(frozen=True, kw_only=True)
+class WorkPlan:
     """The work, and the groups that do it. Shards are not stored: they follow from a few cuts."""
 
     groups: tuple[Group, ...]
     """Arrays to submit."""
     cuts: tuple[Cut, ...]
     """Each run task, and how it is cut."""
-    load_seconds: Mapping[str, float] = Field(default_factory=dict)
+    load_seconds: Mapping[str, float] = field(default_factory=dict)
     """Model → how long it is thought to take until it is ready."""
     fewer: tuple[Fewer, ...] = ()
     """Models with fewer workers than the plan allows."""

@@ -26,8 +26,8 @@ from hpcbench.experiment.layout import home
 from hpcbench.number_format import many
 from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.schema.plan import Group, ResolvedPlan
-from hpcbench.schema.shared_types import Resources
 from hpcbench.schema.site import Site
+from hpcbench.schema.work import JobResources
 from hpcbench.site.profile import NodeGpus, gpus_here, parse_smi
 from hpcbench.submit.sbatch import (
     FIND_MODULES,
@@ -289,7 +289,7 @@ def _scripts(site: Site) -> Iterator[Check]:
     slurm_site = site.slurm
     gives = slurm_site.partition_of()
     gpus = 1 if gives is not None and gives.gpus else 0
-    resources = Resources(cpus=1, memory_gb=1, time_limit="00:05:00")
+    resources = JobResources(cpus=1, memory_gb=1, time_limit="00:05:00")
     group = Group(
         id="g0", image=None, gpus=gpus, resources=resources, run_tasks=(), workers=1, throttle=1
     )

@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from hpcbench import environments, plugins, slurm
@@ -148,8 +148,7 @@ def _result(experiment: Experiment) -> Path:
 
 def _group(experiment: Experiment, nodes: int) -> Group:
     """The experiment's first group as one worker on several nodes."""
-    alone = {"nodes": nodes, "workers": 1, "throttle": 1, "replicas": 1}
-    return experiment.work.groups[0].model_copy(update=alone)
+    return replace(experiment.work.groups[0], nodes=nodes, workers=1, throttle=1, replicas=1)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hpcbench.schema.shared_types import Resources
 from hpcbench.schema.site import SlurmSite
+from hpcbench.schema.work import JobResources
 
 
 def gpu_options(
-    slurm: SlurmSite, resources: Resources, gpus: int, nodes: int = 1
+    slurm: SlurmSite, resources: JobResources, gpus: int, nodes: int = 1
 ) -> dict[str, str]:
     """The option of this cluster that requests GPUs, `gpus` on each node."""
     if not gpus:

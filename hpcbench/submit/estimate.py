@@ -9,7 +9,7 @@ import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,9 +19,9 @@ from hpcbench.planning import plan_work, worst_gpu_hours
 from hpcbench.resume import last_job
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Fewer, Group, Measured, ResolvedPlan, WorkPlan
-from hpcbench.schema.shared_types import Resources, seconds
+from hpcbench.schema.shared_types import seconds
 from hpcbench.schema.site import Partition
-from hpcbench.schema.work import Cut
+from hpcbench.schema.work import Cut, JobResources
 from hpcbench.submit.plan_facts import Facts
 from hpcbench.submit.reuse import groups_with_work
 from hpcbench.submit.sbatch import clean_environment, sbatch_text
@@ -152,7 +152,7 @@ class Estimate:
     """Effects of shorter jobs."""
     fewer: tuple[Fewer, ...] = ()
     """Models with fewer workers than the plan allows."""
-    last_job: Resources | None = None
+    last_job: JobResources | None = None
     """The job that scores and reports; under `executor: local` a process with the same work."""
     last_cpu_hours: float = 0.0
     """Its CPU-hours if it runs to its time limit."""
@@ -226,7 +226,7 @@ def estimate(
 def _open(work: WorkPlan, left: Mapping[str, RemainingSamples]) -> WorkPlan:
     """The work without groups that have nothing to ask."""
     shards = {cut.run_task: _left(cut, left).shards for cut in work.cuts}
-    return work.model_copy(update={"groups": groups_with_work(work.groups, shards)})
+    return replace(work, groups=groups_with_work(work.groups, shards))
 
 
 def _left(cut: Cut, left: Mapping[str, RemainingSamples]) -> RemainingSamples:
@@ -277,7 +277,7 @@ def disk_of(facts: Facts, measured: Measured, rates: Rates, cache: Path) -> Disk
 
 def shape_fits(
     partition: Partition,
-    resources: Resources,
+    resources: JobResources,
     gpus: int,
     gpu_type: str | None = None,
     models: Sequence[Model] = (),

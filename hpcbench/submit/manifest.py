@@ -93,7 +93,7 @@ def manifest_of(
         environments={key: asdict(environment) for key, environment in prepared.items()},
         prompts={run_task.name: run_task.prompt.name for run_task in resolved.run_tasks},
         measured=measured.model_dump(exclude={"chosen"}),
-        work=work.model_dump(mode="json"),
+        work=asdict(work),
     )
 
 

@@ -331,11 +331,10 @@ def groups_with_work(groups: Sequence[Group], left: Mapping[str, int]) -> tuple[
         if run_tasks:
             needed = group.jobs_for(sum(left[name] for name in run_tasks))
             workers = min(group.workers, needed)
-            kept.append(group.model_copy(update={"run_tasks": run_tasks, "workers": workers}))
+            kept.append(replace(group, run_tasks=run_tasks, workers=workers))
     there = {group.id for group in kept}
     return tuple(
-        group.model_copy(update={"after": tuple(one for one in group.after if one in there)})
-        for group in kept
+        replace(group, after=tuple(one for one in group.after if one in there)) for group in kept
     )
 
 

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from hpcbench import slurm
@@ -39,7 +39,7 @@ from hpcbench.experiment.submission_lock import alone
 from hpcbench.files.atomic import replacing
 from hpcbench.resume import last_job
 from hpcbench.schema.plan import Group
-from hpcbench.schema.shared_types import Resources
+from hpcbench.schema.work import JobResources
 from hpcbench.status.liveness import living
 from hpcbench.submit import Say, secrets_file
 from hpcbench.submit.array_task import ArrayTask
@@ -113,7 +113,7 @@ def begin_round(
             "round",
             sync=True,
             round=len(rounds(experiment)),
-            groups=[group.model_dump(mode="json") for group in groups],
+            groups=[asdict(group) for group in groups],
             excluded=list(excluded),
             answered=answered,
         )
@@ -139,7 +139,7 @@ def hand_over(experiment: Experiment, alive: Sequence[slurm.Job] = ()) -> None:
             _supervise(experiment, log)
 
 
-def submit_last_job(experiment: Experiment, resources: Resources, died: str) -> None:
+def submit_last_job(experiment: Experiment, resources: JobResources, died: str) -> None:
     """Submit the newest round's finalising job once more; call it under `alone`.
 
     Args:
@@ -238,20 +238,20 @@ class _Slurm:
             return
         self._last_job(last_job.resources(self.resolved), after)
 
-    def again(self, resources: Resources, died: str) -> None:
+    def again(self, resources: JobResources, died: str) -> None:
         """Submit the finalising job once more, after all arrays and earlier finalising jobs have ended."""
         self._find_lost()
         if not self._alive():
             self._last_job(resources, (), died)
         self._write("handed")
 
-    def _last_job(self, resources: Resources, after: Sequence[str], died: str = "") -> None:
+    def _last_job(self, resources: JobResources, after: Sequence[str], died: str = "") -> None:
         count = len(self.now.finalisers)
         name = f"{FINALISE}+{count}" if count else FINALISE
-        step = Step(name, resources=resources.model_dump(exclude_none=True), died=died)
+        step = Step(name, resources=resources, died=died)
         for _ in range(2):
             said = {"died": died} if died else {}
-            self._write("intent", step.name, resources=step.resources, **said)
+            self._write("intent", step.name, resources=resources.stated(), **said)
             try:
                 self._write("submitted", step.name, job=self._sbatch(step, None, after))
             except _LimitReached as limit:
@@ -349,7 +349,9 @@ class _Slurm:
 
         now = self.now
         name = job_name(self.experiment, step.name, now.number)
-        resources = group.resources if group else Resources(**step.resources or {})
+        resources = (
+            group.resources if group else step.resources or last_job.resources(self.resolved)
+        )
         gpus = group.gpus if group else 0
         alike = now if now.groups else replace(now, groups=self.experiment.work.groups)
         if group is None and alike.rides(self.resolved.site.slurm.cpu_partition):

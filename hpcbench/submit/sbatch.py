@@ -21,8 +21,9 @@ from hpcbench.experiment.submission import FINALISE, Step
 from hpcbench.registry.sites import find_template, findings, one_line, template_environment
 from hpcbench.resume import last_job
 from hpcbench.schema.plan import Group, ResolvedPlan
-from hpcbench.schema.shared_types import Resources, seconds
+from hpcbench.schema.shared_types import seconds
 from hpcbench.schema.site import Site
+from hpcbench.schema.work import JobResources
 from hpcbench.secret import REFERENCE
 from hpcbench.slurm.gpu_request import gpu_options
 from hpcbench.subprocesses import run
@@ -80,7 +81,7 @@ def script(command: str, folder: Path, options: Mapping[str, Any]) -> str:
 
 def parameters(
     resolved: ResolvedPlan,
-    resources: Resources,
+    resources: JobResources,
     gpus: int,
     name: str,
     after: list[str] | None = None,

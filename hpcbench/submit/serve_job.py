@@ -32,8 +32,9 @@ from hpcbench.planning import clock
 from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group, ResolvedPlan
-from hpcbench.schema.shared_types import Resources, seconds
+from hpcbench.schema.shared_types import seconds
 from hpcbench.schema.site import Site
+from hpcbench.schema.work import JobResources
 from hpcbench.slurm.commands import ask
 from hpcbench.submit.sbatch import clean_environment, parameters, plain_env, script
 from hpcbench.wrapper.served_models import forget, served_models
@@ -224,7 +225,7 @@ def _state(home: Path, job: ServeJob, found: slurm.Snapshot) -> tuple[State, str
 
 def _submitted(folder: Path, job: ServeJob, site: Site, model: Model, argv: Sequence[str]) -> str:
     """Submit the job; returns Slurm's id of it."""
-    resources = Resources(
+    resources = JobResources(
         cpus=max(4, 2 * model.gpus),
         memory_gb=8 + _weights_gib(model),
         # Slurm counts in minutes, and its TERM comes up to a minute before the limit.

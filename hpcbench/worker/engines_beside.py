@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 from hpcbench.errors import RunFailed
 from hpcbench.experiment.claims import Owner
@@ -108,10 +109,9 @@ class EnginesBeside:
             raise RunFailed(self._given_up[name])
         source = await self._near.source(one.model.source)
         model = one.model.model_copy(update={"source": source})
-        own = {"gpus": gpus, "image": model.image, "environment": one.environment}
         engine = EngineProcess(
             self._experiment,
-            self._group.model_copy(update=own),
+            replace(self._group, gpus=gpus, image=model.image, environment=one.environment),
             self._owner,
             _nothing,
             run_tasks=[one],

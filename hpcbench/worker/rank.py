@@ -28,6 +28,7 @@ from hpcbench.experiment.event_log import Kind
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import LoadFailed
 from hpcbench.monitor.devices import check_allocation, machine
+from hpcbench.schema.decoding import decoded
 from hpcbench.schema.plan import Group
 from hpcbench.worker.engine import EngineProcess, Loaded
 from hpcbench.worker.job_watch import JobWatch
@@ -55,7 +56,7 @@ class _Rank:
         self, experiment: Experiment, owner: str, rank: int, order: Mapping[str, Any]
     ) -> None:
         self._experiment, self._rank, self._order = experiment, rank, order
-        self._group = Group.model_validate(order["group"])
+        self._group = decoded(Group, order["group"])
         self._log = experiment.worker_log(self._group.id, owner, rank)
         self._readings = experiment.worker_monitor(self._group.id, owner, rank)
         self._watch: JobWatch | None = None

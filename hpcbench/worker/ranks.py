@@ -17,7 +17,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +162,7 @@ class Ranks:
             argv = step_command(site, self._group, step.node)
             argv += [*this_python(), "-u", "-m", "hpcbench.worker.rank", str(self._experiment.path)]
             argv += [self._owner, str(step.rank)]
-            await step.start(argv, {"group": self._group.model_dump(), **order}, self._report)
+            await step.start(argv, {"group": asdict(self._group), **order}, self._report)
 
     def _report(self, failure: RankFailure) -> None:
         self.failures.append(failure)

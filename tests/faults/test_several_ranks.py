@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ class Nodes:
     ) -> AsyncIterator[EngineProcess]:
         """The worker's side of an engine on both."""
         self.experiment.use_packages()
-        group = self.experiment.work.groups[0].model_copy(update={"nodes": 2})
+        group = replace(self.experiment.work.groups[0], nodes=2)
         owner = Owner(f"7{number}", 0, "here", os.getpid(), "one")
 
         async def nothing() -> None:

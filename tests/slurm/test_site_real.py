@@ -56,13 +56,13 @@ from hpcbench.submit.sbatch import clean_environment, parameters, prefixed, pyth
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.schema.plan import Group, ResolvedPlan
-from hpcbench.schema.shared_types import Resources
+from hpcbench.schema.work import JobResources
 
 site, folder = user_site(), Path(sys.argv[1])
 use_umask(site)
 ensure_folder(folder.parent, site)
 new_folder(folder, site)
-need = Resources(cpus=1, memory_gb=1, time_limit="00:05:00")
+need = JobResources(cpus=1, memory_gb=1, time_limit="00:05:00")
 group = Group(id="g7", image=None, gpus=1, resources=need, run_tasks=(), workers=1, throttle=1)
 plan = ResolvedPlan(plan=ExperimentPlan(name="probe"), site=site, run_tasks=())
 options = parameters(plan, need, 1, "hpcbench:probe", group=group)

@@ -210,7 +210,7 @@ def _make_experiment(home: Path) -> None:
         },
     }  # fmt: skip
     here.manifest_file.write_text(json.dumps(data))
-    groups = [one.model_dump(mode="json") for one in here.work.groups]
+    groups = [asdict(one) for one in here.work.groups]
     lines = [
         {"event": "round", "round": 0, "groups": groups, "time": 1.0},
         {"event": "intent", "step": "supervise", "time": 1.0},

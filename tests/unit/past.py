@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def past(
     write_json(
         here.manifest_file,
         {
-            "work": plan_work(whole, found).model_dump(mode="json"),
+            "work": asdict(plan_work(whole, found)),
             "measured": found.model_dump(exclude={"chosen"}),
         },
     )

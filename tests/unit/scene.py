@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,7 @@ class Scene:
         self.experiment = Experiment(root / "experiments" / "20261120-1432-demo-aaaa")
         work = plan_work(whole, measured(whole, sizes))
         write_atomic(self.experiment.resolved_file, whole.model_dump_json())
-        write_json(
-            self.experiment.manifest_file, {"work": work.model_dump(mode="json"), "measured": {}}
-        )
+        write_json(self.experiment.manifest_file, {"work": asdict(work), "measured": {}})
         self.now = time.time()
         self.jobs: list[slurm.Job] = []
         self.fault: str | None = None
@@ -69,7 +68,7 @@ class Scene:
         steps += [("finalise", "", finalise)] if finalise else []
         at = self.now - ago
         with Appender(self.experiment.submission_file) as log:
-            listed = [group.model_dump(mode="json") for group in groups]
+            listed = [asdict(group) for group in groups]
             log.write({"event": "round", "round": 0, "groups": listed, "time": at})
             for name, group, number in steps:
                 log.write(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,7 @@ def submitted(
     work = plan_work(plan, measured(plan, samples))
     here = Experiment(folder / "experiments" / name)
     write_atomic(here.resolved_file, plan.model_dump_json())
-    write_json(here.manifest_file, {"work": work.model_dump(mode="json"), "measured": {}})
+    write_json(here.manifest_file, {"work": asdict(work), "measured": {}})
     write_json(
         here.chosen_file, {name: [(0, samples)] for name in {one.run_task for one in work.shards}}
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -25,7 +27,8 @@ from hpcbench.planning import (
     within,
     worst_gpu_hours,
 )
-from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.decoding import decoded
+from hpcbench.schema.plan import ResolvedRunTask, WorkPlan
 from hpcbench.schema.records import PromptExample
 from hpcbench.schema.shared_types import seconds
 from tests.unit.small import measured, resolved, run_task
@@ -134,7 +137,7 @@ def test_shards_of_slow_models_hold_fewer_samples() -> None:
 def test_a_cut_knows_its_shards_without_making_them(samples: int, size: int, first: int) -> None:
     plan = resolved(run_task("a"), shard_size=size)
     (planned,) = plan_work(plan, measured(plan, samples)).cuts
-    for cut in (planned, planned.model_copy(update={"pilot": min(first, samples)})):
+    for cut in (planned, replace(planned, pilot=min(first, samples))):
         shards = list(cut.shards())
         assert len(shards) == cut.count
         assert shards == [cut.shard(index) for index in range(cut.count)]
@@ -390,3 +393,11 @@ def test_time_limits_are_read_as_slurm_writes_them() -> None:
 def _key(task: object, stage: str = "inference") -> str:
     plan = resolved(task)  # type: ignore[arg-type]
     return stage_key(plan.run_tasks[0], measured(plan), None, stage)
+
+
+def test_the_stored_work_has_a_float_wherever_its_type_says_so() -> None:
+    """`8` and `8.0` are other bytes: a manifest does not depend on how a number was given."""
+    plan = resolved(run_task("a"), executor="slurm")
+    work = plan_work(plan, measured(plan, 10), {"a": 3}, {"m": 30})
+    stored = json.dumps(asdict(work))
+    assert json.dumps(asdict(decoded(WorkPlan, json.loads(stored)))) == stored

@@ -7,6 +7,7 @@ import json
 import os
 import pkgutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def test_an_equal_submission_is_named_with_what_may_serve_instead(tmp_path: Path
     keyed(past(tmp_path, "20261120-1000-plan-aaaa"), "other")
     done = keyed(past(tmp_path, "20261120-1100-plan-bbbb"), "same")
     new = keyed(past(tmp_path, "20261120-1200-plan-cccc", ended=False), "same")
-    groups = [one.model_dump(mode="json") for one in done.work.groups]
+    groups = [asdict(one) for one in done.work.groups]
     line = {"event": "round", "round": 0, "groups": groups, "time": 1.0}
     done.submission_file.write_text(json.dumps(line) + "\n" + '{"event": "handed", "time": 2.0}\n')
     two_hours_ago = done.manifest_file.stat().st_mtime - 7200

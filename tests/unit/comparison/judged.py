@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def started(root: Path, name: str, plan: ResolvedPlan, **hashes: str) -> Experim
         {
             "id": name,
             "plan_key": "k",
-            "work": work.model_dump(mode="json"),
+            "work": asdict(work),
             "measured": found.model_dump(exclude={"chosen"}),
         },
     )

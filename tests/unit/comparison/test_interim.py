@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class Scene:
             self.experiment.manifest_file,
             {
                 **MANIFEST,
-                "work": work.model_dump(mode="json"),
+                "work": asdict(work),
                 "measured": {"dataset_hashes": {}, "model_hashes": {}},
             },
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,8 +64,8 @@ def here(tmp_path: Path) -> Experiment:
 def groups(here: Experiment, workers: int) -> list[Group]:
     """Two groups, the second of which waits for the first."""
     (planned,) = here.work.groups
-    first = planned.model_copy(update={"id": "g0", "workers": workers, "throttle": workers})
-    return [first, first.model_copy(update={"id": "g1", "after": ("g0",)})]
+    first = replace(planned, id="g0", workers=workers, throttle=workers)
+    return [first, replace(first, id="g1", after=("g0",))]
 
 
 def test_arrays_wait_for_those_of_earlier_groups_and_the_last_job_for_all(
@@ -112,7 +113,7 @@ def test_a_group_does_not_wait_for_one_that_has_no_work_left(
     here: Experiment, scheduler: Scheduler
 ) -> None:
     first, second = groups(here, 2)
-    begin_round(here, [first, second.model_copy(update={"id": "g2", "after": ("g1",)})])
+    begin_round(here, [first, replace(second, id="g2", after=("g1",))])
     assert scheduler.taken[:2] == [("g0", 2, []), ("g2", 2, [])]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -38,7 +38,7 @@ def here(tmp_path: Path) -> Experiment:
     resolved["plan"]["executor"] = "slurm"
     made.resolved_file.write_text(json.dumps(resolved))
     with EventLog(made.submission_file) as log:
-        group = made.work.groups[0].model_dump(mode="json")
+        group = asdict(made.work.groups[0])
         log.write("round", round=0, groups=[group])
         log.write("intent", step="g0", group="g0", first=0, workers=1)
         log.write("submitted", step="g0", job="17")

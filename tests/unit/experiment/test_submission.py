@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,12 @@ import pytest
 
 from hpcbench.experiment.submission import Round, Step, rounds, submitted_at, updated
 from hpcbench.files.atomic import Appender
+from hpcbench.resume.last_job import DEFAULT
 from hpcbench.schema.plan import Group
-from hpcbench.schema.shared_types import Resources
 from tests.unit.past import past
 
 GROUPS = tuple(
-    Group(
-        id=name, image=None, gpus=0, resources=Resources(), run_tasks=("rt",), workers=6, throttle=3
-    )
+    Group(id=name, image=None, gpus=0, resources=DEFAULT, run_tasks=("rt",), workers=6, throttle=3)
     for name in ("g0", "g1")
 )
 TWO_ARRAYS = (
@@ -93,7 +92,7 @@ def test_lines_belong_to_the_round_that_was_started_last(tmp_path: Path) -> None
     with Appender(here.submission_file) as log:
         for number, excluded in enumerate(([], ["n1"])):
             started = {"round": number, "time": 5.0, "answered": 7 * number, "excluded": excluded}
-            log.write({"event": "round", "groups": [GROUPS[1].model_dump(mode="json")], **started})
+            log.write({"event": "round", "groups": [asdict(GROUPS[1])], **started})
             log.write({"event": "intent", "step": f"g{number}", "group": "g1"})
     first, second = rounds(here)
     assert (list(first.steps), first.answered, first.excluded) == (["g0"], 0, ())

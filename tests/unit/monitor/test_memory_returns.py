@@ -9,6 +9,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ async def test_the_next_model_is_loaded_once_memory_was_seen_to_return(
     group = here.work.groups[0]
     environment = {"kind": "venv", "path": sys.executable, "digest": None}
     write_json(here.manifest_file, {
-        "work": here.work.model_dump(mode="json"), "measured": {},
+        "work": asdict(here.work), "measured": {},
         "environments": {group.environment: environment},
     })  # fmt: skip
     here = Experiment(here.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -85,7 +86,7 @@ def scored(
     reported = found.model_dump(mode="json", exclude={"chosen"})
     write_json(
         here.manifest_file,
-        {"work": plan_work(plan, found).model_dump(mode="json"), "measured": reported},
+        {"work": asdict(plan_work(plan, found)), "measured": reported},
     )
     metas = sorted({key for row in rows for key in row if key.startswith("meta.")})
     text, number = polars.String, polars.Float64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -29,9 +30,7 @@ def experiment(home: Path, name: str, *tasks: str) -> Experiment:
     """One that has ended, with scores."""
     here = past(home, name, *(planned(task, model={"name": f"model-{task}"}) for task in tasks))
     with EventLog(here.submission_file) as log:
-        log.write(
-            "round", round=0, groups=[one.model_dump(mode="json") for one in here.work.groups]
-        )
+        log.write("round", round=0, groups=[asdict(one) for one in here.work.groups])
         log.write("handed")
     for task in tasks:
         for shard in range(4):
@@ -234,7 +233,7 @@ def status(**more: object) -> ExperimentStatus:
         "time": 1.0, "id": "e1", "state": "running", "path": "/x", "executor": "slurm", "round": 1,
         "samples": 1, "max_resubmits": 2, "answered": 1, "shards": ShardCounts(), "run_tasks": (), **more,
     }  # fmt: skip
-    return ExperimentStatus.model_validate(values)
+    return ExperimentStatus(**values)
 
 
 def test_a_sentence_says_what_is_done_when_and_how_busy_it_is() -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,7 @@ def done(home: Path, name: str) -> Experiment:
     """An experiment that has ended in order."""
     here = past(home, name)
     with EventLog(here.submission_file) as log:
-        log.write(
-            "round", round=0, groups=[one.model_dump(mode="json") for one in here.work.groups]
-        )
+        log.write("round", round=0, groups=[asdict(one) for one in here.work.groups])
         log.write("handed")
     return here
 
@@ -123,7 +122,7 @@ class Running:
         monkeypatch.setattr("hpcbench.status.own_jobs.supervisors", lambda *_: (["1:1"], ""))
         monkeypatch.setattr("hpcbench.status.own_jobs.process_lives", lambda *_: True)
         self.owner = Owner.here()
-        groups = [one.model_dump(mode="json") for one in self.here.work.groups]
+        groups = [asdict(one) for one in self.here.work.groups]
         with EventLog(self.here.submission_file) as log:
             log.write("round", round=0, groups=groups)
             log.write("intent", step="supervise")
@@ -277,9 +276,7 @@ def test_one_that_is_resumed_is_followed_again(
     write_json(run.here.outcome_file, {"version": 1, "round": 0, "state": "incomplete"})
     until(follower, lambda: state(portal, run.here.id) == "incomplete")
     with EventLog(run.here.submission_file) as log:
-        log.write(
-            "round", round=1, groups=[one.model_dump(mode="json") for one in run.here.work.groups]
-        )
+        log.write("round", round=1, groups=[asdict(one) for one in run.here.work.groups])
         log.write("intent", step="supervise")
         log.write("submitted", step="supervise", job=f"{run.owner.host}:{run.owner.pid}")
         log.write("handed")

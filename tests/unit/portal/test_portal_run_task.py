@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ def test_an_engine_in_an_image_can_be_started_by_hand(tmp_path: Path) -> None:
 
 def test_a_batch_script_is_shown_as_it_was_handed_to_slurm(tmp_path: Path) -> None:
     here = answered(tmp_path, {"a": right(4, 1.0)}, executor="slurm")
-    groups = [one.model_dump(mode="json") for one in here.work.groups]
+    groups = [asdict(one) for one in here.work.groups]
     with Appender(here.submission_file) as log:
         log.write({"event": "round", "seq": 1, "time": 1.0, "round": 0, "groups": groups})
         log.write({"event": "intent", "seq": 2, "time": 1.0, "step": "g0", "group": "g0"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +247,7 @@ def of_a_dataset(home: Path, **dataset: Any) -> SampleDetail:
     work = plan_work(plan, measured(plan, 1))
     here = Experiment(home / "experiments" / ID)
     write_atomic(here.resolved_file, plan.model_dump_json())
-    write_json(here.manifest_file, {"work": work.model_dump(mode="json"), "measured": {}})
+    write_json(here.manifest_file, {"work": asdict(work), "measured": {}})
     write_json(here.chosen_file, {"rt": [(0, 1)]})
     return detail(home, 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,7 @@ def answered(
         "dataset_hashes": dict.fromkeys(answers, "sha256:d"),
         "model_hashes": {one.model.name: "sha256:m" for one in some},
     }
-    write_json(
-        here.manifest_file, {**MANIFEST, "work": work.model_dump(mode="json"), "measured": hashes}
-    )
+    write_json(here.manifest_file, {**MANIFEST, "work": asdict(work), "measured": hashes})
     for one, texts in answers.items():
         events = here.shard_events(one, 0, 1)
         create_exclusive(events, {"event": "claimed", "time": 0, "owner": {"job": "1_0"}})

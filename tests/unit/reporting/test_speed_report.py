@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def swept(folder: Path) -> Experiment:
     names = [one.run_task for one in work.shards]
     write_json(here.chosen_file, dict.fromkeys(names, [(0, SAMPLES)]))
     write_json(here.manifest_file, {
-        "work": work.model_dump(mode="json"), "hpcbench": "0.1.0", "python": "3.11.2",
+        "work": asdict(work), "hpcbench": "0.1.0", "python": "3.11.2",
         "created": "2026-11-20T14:32:00+0000", "host": "login1", "plan_key": "f" * 64, "seed": 0,
         "git": {"plan": None, "hpcbench": None}, "packages": {}, "environments": {},
         "measured": {"model_hashes": {}, "dataset_hashes": {}},

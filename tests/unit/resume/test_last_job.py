@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hpcbench.resume.last_job import grown, in_words
-from hpcbench.schema.shared_types import Resources
 from hpcbench.schema.site import Site
+from hpcbench.schema.work import JobResources
 from tests.unit.small import resolved, run_task
 
 
@@ -30,12 +30,12 @@ def test_what_was_too_little_is_doubled_up_to_what_the_partition_has(
     slurm = {"cpu_partition": "cpus", "partitions": {"cpus": partition}}
     site = Site.model_validate({"name": "default", "slurm": slurm})
     plan = resolved(run_task()).model_copy(update={"site": site})
-    last = {"cpus": 1, "memory_gb": before[0], "time_limit": before[1]}
+    last = JobResources(cpus=1, memory_gb=before[0], time_limit=before[1])
     wanted = grown(last, end, plan)
     assert (wanted.memory_gb, wanted.time_limit) == after
 
 
 @pytest.mark.parametrize(("cpus", "words"), [(1, "1 CPU"), (2, "2 CPUs")])
 def test_resources_are_said_in_words(cpus: int, words: str) -> None:
-    wanted = Resources(cpus=cpus, memory_gb=1.5, time_limit="00:30:00")
+    wanted = JobResources(cpus=cpus, memory_gb=1.5, time_limit="00:30:00")
     assert in_words(wanted) == f"{words}, 1.5 GB, 00:30:00"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,10 @@ def two_groups(tmp_path: Path) -> Experiment:
     (planned,) = here.work.groups
     with EventLog(here.submission_file) as log:
         groups = [
-            planned.model_copy(
-                update={"id": f"g{place}", "run_tasks": (name,), "workers": 4, "throttle": 2}
-            )
+            replace(planned, id=f"g{place}", run_tasks=(name,), workers=4, throttle=2)
             for place, name in enumerate("ab")
         ]
-        log.write("round", round=0, groups=[group.model_dump(mode="json") for group in groups])
+        log.write("round", round=0, groups=[asdict(group) for group in groups])
         for group, job in zip(groups, ("7", "8"), strict=True):
             log.write("intent", step=group.id, group=group.id, workers=4)
             log.write("submitted", step=group.id, job=job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def begin_round(here: Experiment, answered: int = 0, groups: Sequence[Group] | N
         log.write(
             {
                 "event": "round", "round": number, "time": 0.0, "answered": answered,
-                "groups": [group.model_dump(mode="json") for group in own],
+                "groups": [asdict(group) for group in own],
             }
         )  # fmt: skip
         log.write({"event": "handed", "time": 0.0})

@@ -9,6 +9,7 @@ import json
 import pickle
 import time
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
 from hpcbench.files.atomic import read_json, read_lines
-from hpcbench.schema.shared_types import Resources
 from hpcbench.schema.site import Site
+from hpcbench.schema.work import JobResources
 from hpcbench.submit import rounds as rounds_module
 from hpcbench.submit.array_task import ArrayTask
 from hpcbench.submit.rounds import begin_round, cancel, hand_over, submit_first, submit_last_job
@@ -55,8 +56,8 @@ def experiment(folder: Path, *, workers: int = 2, gpus: int = 0, **site: Any) ->
     (group,) = here.work.groups
     more = {"workers": workers, "throttle": workers, "gpus": gpus}
     manifest = read_json(here.manifest_file)
-    work = here.work.model_copy(update={"groups": (group.model_copy(update=more),)})
-    here.manifest_file.write_text(json.dumps({**manifest, "work": work.model_dump(mode="json")}))
+    work = replace(here.work, groups=(replace(group, **more),))
+    here.manifest_file.write_text(json.dumps({**manifest, "work": asdict(work)}))
     return Experiment(here.path)
 
 
@@ -201,7 +202,7 @@ def test_a_submission_that_was_killed_after_sbatch_goes_on_and_submits_nothing_t
 ) -> None:
     here = experiment(tmp_path, workers=4)
     with EventLog(here.submission_file) as log:
-        listed = [group.model_dump(mode="json") for group in here.work.groups]
+        listed = [asdict(group) for group in here.work.groups]
         log.write("round", round=0, groups=listed)
         log.write("intent", step="g0", group="g0", workers=2)
         log.write("submitted", step="g0", job="15")
@@ -230,7 +231,7 @@ def test_a_round_whose_arrays_all_ended_before_its_last_job_was_submitted_gets_t
 ) -> None:
     here = experiment(tmp_path)
     with EventLog(here.submission_file) as log:
-        listed = [group.model_dump(mode="json") for group in here.work.groups]
+        listed = [asdict(group) for group in here.work.groups]
         log.write("round", round=0, groups=listed)
         log.write("intent", step="g0", group="g0", workers=2)
         log.write("submitted", step="g0", job="15")
@@ -245,7 +246,7 @@ def test_a_further_last_job_is_submitted_only_when_no_job_lives(
     here = experiment(tmp_path)
     begin_round(here, here.work.groups)
     slurm.job("4711_0", name=f"hpcbench:{here.id}:g0.0")
-    larger = Resources(cpus=1, memory_gb=8, time_limit="01:00:00")
+    larger = JobResources(cpus=1, memory_gb=8, time_limit="01:00:00")
     submit_last_job(here, larger, "its memory")
     assert rounds(here)[-1].finalisers == ["4712"]
     slurm.forget()

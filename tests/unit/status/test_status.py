@@ -9,6 +9,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ from hpcbench.files.lease import boot_id
 from hpcbench.finalise import advance
 from hpcbench.resume import last_job
 from hpcbench.schema.plan import Shard
-from hpcbench.schema.shared_types import LastJob, Resources
+from hpcbench.schema.shared_types import LastJob
 from hpcbench.schema.site import Partition, SlurmSite
+from hpcbench.schema.work import JobResources
 from hpcbench.site.gc import _busy
 from hpcbench.status import Observer, briefs, due
 from hpcbench.status import findings as finding
@@ -448,13 +450,13 @@ def test_the_login_node_submits_a_last_job_again_and_does_not_evaluate_itself(
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setattr("hpcbench.finalise.reopen_damaged", lambda _: None)  # the answers are none
     monkeypatch.setattr("hpcbench.finalise.conclude", lambda _: pytest.fail("on the login node"))
-    submitted: list[Resources] = []
+    submitted: list[JobResources] = []
 
-    def submit(experiment: Experiment, wanted: Resources, died: str) -> None:
+    def submit(experiment: Experiment, wanted: JobResources, died: str) -> None:
         submitted.append(wanted)
         at, name = scene.now - HOUR, f"finalise+{len(submitted)}"
         with Appender(experiment.submission_file) as log:
-            held = wanted.model_dump(exclude_none=True)
+            held = wanted.stated()
             said = {"resources": held, "died": died}
             log.write({"event": "intent", "step": name, "time": at, **said})
             log.write(
@@ -744,9 +746,7 @@ def test_a_second_look_reads_only_what_is_new_and_finds_the_same(scene: Scene) -
             {"event": "engine_died", "seq": 9, "time": scene.now, "message": "x", "model": "m"}
         )
     again, fresh = observer.look(scene.slurm), scene.look()
-    assert again.model_copy(update={"time": 0}) == fresh.model_copy(
-        update={"time": 0, "eta": again.eta}
-    )
+    assert replace(again, time=0) == replace(fresh, time=0, eta=again.eta)
     assert [one.kind for one in again.failures] == ["engine_died"]
 
 

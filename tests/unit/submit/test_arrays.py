@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpcbench.experiment.submission import Round, Step, arrays
+from hpcbench.resume.last_job import DEFAULT
 from hpcbench.schema.plan import Group
-from hpcbench.schema.shared_types import Resources
 from tests.unit.command import Cli
 from tests.unit.small import record, write_dataset
 
@@ -31,7 +31,7 @@ def group(workers: int, throttle: int, name: str = "g0") -> Group:
         id=name,
         image=None,
         gpus=0,
-        resources=Resources(),
+        resources=DEFAULT,
         run_tasks=("rt",),
         workers=workers,
         throttle=throttle,

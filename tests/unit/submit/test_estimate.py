@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from hpcbench.planning import plan_work
 from hpcbench.schema.metric import Metric
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
-from hpcbench.schema.shared_types import Resources
 from hpcbench.schema.site import Partition
+from hpcbench.schema.work import JobResources
 from hpcbench.submit import estimate as estimating
 from hpcbench.submit.estimate import (
     ANSWER_BYTES,
@@ -206,6 +207,9 @@ def test_a_card_sold_as_80_gb_is_enough_for_80_gb() -> None:
     assert not large(80).fits_gpu(48)
 
 
+NEED = JobResources(cpus=2, memory_gb=8.0, time_limit="02:00:00")
+
+
 @pytest.mark.parametrize(
     ("resources", "shape", "why"),
     [
@@ -223,13 +227,13 @@ def test_a_shape_fits_or_every_reason_is_named(
     resources: dict[str, Any], shape: dict[str, Any], why: list[str]
 ) -> None:
     asked = {"gpus": 1, **shape}
-    assert shape_fits(A100, Resources(**resources), **asked) == why
+    assert shape_fits(A100, replace(NEED, **resources), **asked) == why
 
 
 def test_what_the_profile_does_not_know_is_no_misfit() -> None:
-    assert shape_fits(Partition(), Resources(cpus=999), 8, "h100", [large(80)]) == []
-    assert shape_fits(Partition(gpus={}), Resources(), 0) == []
-    assert shape_fits(Partition(gpus={}), Resources(), 1) == ["no GPUs"]
+    assert shape_fits(Partition(), replace(NEED, cpus=999), 8, "h100", [large(80)]) == []
+    assert shape_fits(Partition(gpus={}), NEED, 0) == []
+    assert shape_fits(Partition(gpus={}), NEED, 1) == ["no GPUs"]
 
 
 def test_a_start_is_read_in_both_of_slurms_ways_to_write_it() -> None:

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -147,9 +148,7 @@ def test_a_round_is_its_workers_then_the_finalising_process(
 ) -> None:
     here = planned(tmp_path)
     with EventLog(here.submission_file) as log:
-        log.write(
-            "round", round=0, groups=[one.model_dump(mode="json") for one in here.work.groups]
-        )
+        log.write("round", round=0, groups=[asdict(one) for one in here.work.groups])
     local.main([str(here.path), "0"])
     assert played.log == [
         ("hpcbench.worker g0 0 0/1", "", 1),
@@ -165,9 +164,7 @@ def test_a_group_whose_gpus_this_machine_lacks_ends_the_round_unless_it_runs_els
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     here = planned(tmp_path, gpus=64, kind=kind)
     with EventLog(here.submission_file) as log:
-        log.write(
-            "round", round=0, groups=[one.model_dump(mode="json") for one in here.work.groups]
-        )
+        log.write("round", round=0, groups=[asdict(one) for one in here.work.groups])
     if not lacks:
         local.main([str(here.path), "0"])
         assert [name for name, _, _ in played.log][-1] == "hpcbench.finalise --supervised"

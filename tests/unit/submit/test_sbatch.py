@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from hypothesis import strategies as st
 from hpcbench.errors import UserError
 from hpcbench.resume.last_job import DEFAULT
 from hpcbench.schema.plan import Group, ResolvedPlan
-from hpcbench.schema.shared_types import Resources
 from hpcbench.schema.site import Site
+from hpcbench.schema.work import JobResources
 from hpcbench.submit.sbatch import FIND_MODULES, clean_environment, parameters, sbatch_text, setup
 from tests.campaign import examples
 from tests.conftest import ROOT
@@ -33,7 +34,7 @@ def plan_at(**site: Any) -> ResolvedPlan:
 
 
 def group_of(plan: ResolvedPlan, gpus: int = 2, **resources: Any) -> Group:
-    need = plan.run_tasks[0].task.resources.model_copy(update=resources)
+    need = replace(JobResources.of(plan.run_tasks[0].task.resources), **resources)
     return Group(
         id="g0", image=None, gpus=gpus, resources=need, run_tasks=("rt",), workers=3, throttle=2
     )
@@ -137,12 +138,12 @@ def test_a_job_in_the_cpu_partition_asks_for_no_features_of_the_workers_nodes() 
         "partition": "gpu", "cpu_partition": "cpu", "constraint": "a100", "reservation": "r",
         "account": "docs",
     }  # fmt: skip
-    found = parameters(plan_at(slurm=site), Resources(**DEFAULT), 0, "last", ["12", "13"])
+    found = parameters(plan_at(slurm=site), DEFAULT, 0, "last", ["12", "13"])
     assert (found["partition"], found["account"]) == ("cpu", "docs")
     assert found["dependency"] == "afterany:12:13"
     assert not {"constraint", "reservation", "gres"} & {*found, *found["additional_parameters"]}
     without = plan_at(slurm={**site, "cpu_partition": None})
-    found = parameters(without, Resources(**DEFAULT), 0, "last", ["12"])
+    found = parameters(without, DEFAULT, 0, "last", ["12"])
     assert found["partition"] == "gpu"
     assert found["additional_parameters"]["constraint"] == "a100"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -255,7 +256,7 @@ def test_a_worker_that_slurm_forgot_is_counted_as_it_says_itself(
 
 def submitted(here: Experiment, at: float) -> None:
     """A round whose array is job 7."""
-    groups = [group.model_dump(mode="json") for group in here.work.groups]
+    groups = [asdict(group) for group in here.work.groups]
     with Appender(here.submission_file) as log:
         log.write({"event": "round", "round": 0, "time": at, "groups": groups})
         log.write({"event": "intent", "step": "g0", "group": "g0", "time": at})

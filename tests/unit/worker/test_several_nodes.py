@@ -14,8 +14,8 @@ from hpcbench.engines.vllm import VllmEngine
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import EngineSpec, Rank, Split, with_share
 from hpcbench.registry.resource_shapes import spread
+from hpcbench.resume.last_job import DEFAULT
 from hpcbench.schema.model import Model
-from hpcbench.schema.shared_types import Resources
 from hpcbench.schema.site import SlurmSite
 from hpcbench.slurm.gpu_request import gpu_options
 from hpcbench.worker import rendezvous
@@ -64,7 +64,7 @@ def test_a_model_of_one_node_stays_as_it_is() -> None:
     ],
 )
 def test_a_job_of_two_nodes_asks_for_the_gpus_of_each(option: Any, asked: dict[str, str]) -> None:
-    assert gpu_options(SlurmSite(gpu_option=option), Resources(), 8, 2) == asked
+    assert gpu_options(SlurmSite(gpu_option=option), DEFAULT, 8, 2) == asked
 
 
 def command(engine: Any, number: int | None) -> str:

@@ -15,6 +15,7 @@ import pytest
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import Client
+from hpcbench.schema.decoding import decoded
 from hpcbench.schema.plan import Group, WorkPlan
 from hpcbench.worker.engine import EngineProcess
 from tests.unit import small
@@ -30,7 +31,7 @@ def in_this_python(here: Experiment) -> Group:
     manifest = json.loads(here.manifest_file.read_text())
     own = {"kind": "venv", "path": sys.executable, "digest": None}
     here.manifest_file.write_text(json.dumps({**manifest, "environments": {"": own}}))
-    [group] = WorkPlan.model_validate(manifest["work"]).groups
+    [group] = decoded(WorkPlan, manifest["work"]).groups
     return group
 
 
