@@ -12,6 +12,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,7 +211,7 @@ def follow(
 
 def _before_scores(status: ExperimentStatus) -> ExperimentStatus:
     """The status for a screen above the scores, below which the report is named."""
-    return status.model_copy(update={"report": None})
+    return replace(status, report=None)
 
 
 def finish(experiment: Experiment, *, as_json: bool = False) -> int:
@@ -224,7 +225,7 @@ def finish(experiment: Experiment, *, as_json: bool = False) -> int:
         say(f"{experiment.id} continues; `hpcbench watch {experiment.id}` shows it again")
         return 130
     if as_json:
-        print_json(ended.model_dump(mode="json"))
+        print_json(asdict(ended))
     else:
         from hpcbench.cli.status_screen import StatusScreen
         from hpcbench.experiment.view.metrics_json import metrics_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 from hpcbench.cli.due import do_what_is_due
@@ -19,7 +20,7 @@ def list_experiments(arguments: argparse.Namespace) -> int:
     root = _home()
     rows = briefs(all_experiments(root))
     if arguments.json:
-        print_json([row.model_dump(mode="json") for row in rows])
+        print_json([asdict(row) for row in rows])
         return 0
     if not rows:
         print(f"no experiments in {root}")
@@ -44,7 +45,7 @@ def status(arguments: argparse.Namespace) -> int:
     if do_what_is_due(experiment, now):
         now = status_of(experiment)
     if arguments.json:
-        print_json(now.model_dump(mode="json"))
+        print_json(asdict(now))
     else:
         from hpcbench.cli.status_screen import StatusScreen
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
@@ -160,7 +161,7 @@ def _head(status: ExperimentStatus, width: int) -> list[Text]:
 def _shards_line(shards: ShardCounts) -> Text:
     line = Text.assemble(("shards ", "dim"))
     colours = dict(SEGMENTS)
-    parts = [(name, count) for name, count in shards if count]
+    parts = [(name, count) for name, count in asdict(shards).items() if count]
     for place, (name, count) in enumerate(sorted(parts, key=lambda part: part[0] != "done")):
         line.append(" · " if place else "", "dim")
         line.append(f"{count:,} {name}", colours.get(name, "default"))

@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpcbench.experiment.event_log import EventLog, Kind, event, time_of
+from hpcbench.experiment.event_log import RECORD_VERSION, EventLog, Kind, event, time_of
 from hpcbench.experiment.layout import (
     Experiment,
     attempts_in,
@@ -36,8 +36,10 @@ from hpcbench.files.atomic import (
     read_lines,
     write_atomic,
 )
-from hpcbench.schema.records import RECORD_VERSION, Response
 from hpcbench.schema.work import Shard
+
+if TYPE_CHECKING:
+    from hpcbench.schema.records import Response
 
 REUSED = 0
 """Attempt of no worker: answers of earlier experiments, see `experiment/reused.py`."""
@@ -580,6 +582,8 @@ def _attempts(folder: Folder, shard: Shard, attempts: Sequence[int]) -> Iterator
 
 def readable(records: Iterable[Mapping[str, Any]]) -> Iterator[Response]:
     """The answers among some records."""
+    from hpcbench.schema.records import Response  # late: a status reads no answers
+
     for record in records:
         try:
             answer = Response.from_json(record)

@@ -13,6 +13,9 @@ from typing import Any, Literal
 
 from hpcbench.files.atomic import Appender
 
+RECORD_VERSION = 1
+"""Version of an experiment's records, in the first event of each file."""
+
 Kind = Literal[
     # the submission, and control requests
     "round", "intent", "submitted", "dropped", "shrunk", "refused", "handed", "throttle",

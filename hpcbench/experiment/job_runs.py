@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.event_log import LAST_WORDS, EventLog, event
+from hpcbench.experiment.event_log import LAST_WORDS, RECORD_VERSION, EventLog, event
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.archive import is_folded
 from hpcbench.files.atomic import create_exclusive, read_lines
-from hpcbench.schema.records import RECORD_VERSION
 
 
 def begin_run(

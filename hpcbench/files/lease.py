@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import secrets
 import shutil
 import socket
 import threading
@@ -230,7 +229,7 @@ def alone(
 @contextlib.contextmanager
 def _taken(lock: Path) -> Iterator[str | None]:
     """Hold the lock and show beats while inside; yield its token, or None if another process has it."""
-    token = secrets.token_hex(4)
+    token = os.urandom(4).hex()
     if not create_exclusive(lock, {**this_process(), "token": token, "time": time.time()}):
         yield None
         return
@@ -259,7 +258,7 @@ def _take_away(lock: Path, holder: dict[str, object]) -> bool:
 
 def _build(target: Path, build: Callable[[Path], None]) -> bool:
     # The suffix stays: Apptainer distinguishes an image from a folder by it.
-    temporary = target.with_name(f"tmp-{secrets.token_hex(4)}-{target.name}")
+    temporary = target.with_name(f"tmp-{os.urandom(4).hex()}-{target.name}")
     try:
         build(temporary)
         return _finish(temporary, target)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 from hpcbench import slurm
@@ -292,11 +293,11 @@ def _moved(status: ExperimentStatus, gained: dict[str, int], started: set[str]) 
             return one
         answered = min(one.samples, one.answered + gained.get(one.name, 0))
         state = "running" if one.state == "pending" else one.state
-        return one.model_copy(update={"answered": answered, "state": state})
+        return replace(one, answered=answered, state=state)
 
     run_tasks = tuple(map(after, status.run_tasks))
     answered = sum(one.answered for one in run_tasks)
-    return status.model_copy(update={"run_tasks": run_tasks, "answered": answered})
+    return replace(status, run_tasks=run_tasks, answered=answered)
 
 
 def _heard(facts: Facts) -> float:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -196,7 +197,7 @@ def troubles(
         )
         for error in errors
     )
-    found = [one.model_copy(update={"log": None}) for one in grouped(complaints)]
+    found = [replace(one, log=None) for one in grouped(complaints)]
     return tuple(sorted([*found, *answers], key=lambda failure: -failure.count))
 
 

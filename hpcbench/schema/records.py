@@ -1,7 +1,7 @@
 """Records of a running experiment: samples in, responses and events out.
 
 These are plain dataclasses: they pass by the thousand, and what is written was validated on its way in.
-Every record becomes one line of JSON; the header line of each file contains `RECORD_VERSION`.
+Every record becomes one line of JSON; the header line of each file contains `event_log.RECORD_VERSION`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
-
-RECORD_VERSION = 1
 
 Outcome = Literal["ok", "truncated", "refused", "invalid", "failed"]
 """How a request ended.

@@ -12,7 +12,7 @@ import math
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 CONFIDENCE = 0.8
 """Share of such intervals that contain the true time."""
@@ -31,8 +31,7 @@ TAIL = 2
 """Shards for each worker that are simulated one by one at the end; earlier shards only fill time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(NamedTuple):
     """Planned and measured seconds that one worker takes for a sample of a run task."""
 
     planned: float
@@ -41,8 +40,7 @@ class Pace:
     """Seconds a sample of done shards, and of running shards with enough answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemainingShards:
+class RemainingShards(NamedTuple):
     """Shards of a run task that no worker has started."""
 
     run_task: str
@@ -55,8 +53,7 @@ class RemainingShards:
     """Their samples without an answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Busy:
+class Busy(NamedTuple):
     """A working worker."""
 
     model: str | None = None
@@ -69,8 +66,7 @@ class Busy:
     """Seconds until its model is ready; 0 if it loads no model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Crew:
+class Crew(NamedTuple):
     """The workers of one group, and their remaining work."""
 
     left: tuple[RemainingShards, ...]
@@ -79,8 +75,7 @@ class Crew:
     """Workers now at work. If there are none, one worker is assumed to start now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """Seconds from now until the last answer."""
 
     low: float
@@ -91,8 +86,7 @@ class Interval:
     """The 90th percentile."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Belief:
+class _Belief(NamedTuple):
     """Estimate for one run task without the common error, as logarithms of seconds a sample."""
 
     planned: float
@@ -102,8 +96,7 @@ class _Belief:
     spread: float
 
 
-@dataclass(frozen=True, slots=True)
-class Beliefs:
+class Beliefs(NamedTuple):
     """Estimates for all run tasks: common error of the plan, errors of run tasks, spread of shards."""
 
     whole: tuple[float, float]

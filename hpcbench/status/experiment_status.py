@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Literal, NamedTuple
-
-from pydantic import Field
-
-from hpcbench.schema.shared_types import Part
 
 State = Literal[
     "submitting", "interrupted", "pending", "running", "paused", "evaluating", "stalled", "done",
@@ -45,7 +42,8 @@ RunTaskState = Literal[
 few samples that are ok · `failed` ended and no sample was scored."""
 
 
-class ShardCounts(Part):
+@dataclass(frozen=True, kw_only=True)
+class ShardCounts:
     """How many shards are in each state."""
 
     pending: int = 0
@@ -67,11 +65,11 @@ class ShardCounts(Part):
 
     def total(self) -> int:
         """Shards in all."""
-        return sum(count for _, count in self)
+        return sum(asdict(self).values())
 
 
 class ShardStatus(NamedTuple):
-    """How far one shard is. A tuple, not a pydantic model: there may be 100,000."""
+    """How far one shard is. A tuple, not a dataclass: there may be 100,000."""
 
     id: str
     """`RUN_TASK/INDEX`."""
@@ -93,7 +91,8 @@ class ShardStatus(NamedTuple):
     """When the newest attempt began, seconds since the epoch."""
 
 
-class Eta(Part):
+@dataclass(frozen=True, kw_only=True)
+class Eta:
     """When the last answer will be there, for the workers now at work. Times are seconds since the epoch."""
 
     low: float
@@ -110,7 +109,8 @@ class Eta(Part):
     """The interval for people."""
 
 
-class RunTaskStatus(Part):
+@dataclass(frozen=True, kw_only=True)
+class RunTaskStatus:
     """How far one run task is."""
 
     name: str
@@ -139,7 +139,8 @@ class RunTaskStatus(Part):
     """Samples that agents work on now."""
 
 
-class GpuUse(Part):
+@dataclass(frozen=True, kw_only=True)
+class GpuUse:
     """One GPU as its worker last saw it."""
 
     gpu: int
@@ -150,7 +151,8 @@ class GpuUse(Part):
     """Memory in use, GiB."""
 
 
-class WorkerStatus(Part):
+@dataclass(frozen=True, kw_only=True)
+class WorkerStatus:
     """One worker that lives."""
 
     id: str
@@ -181,7 +183,8 @@ class WorkerStatus(Part):
     """The token of a model elsewhere, and what was done for it so far; None: it needs none."""
 
 
-class Failure(Part):
+@dataclass(frozen=True, kw_only=True)
+class Failure:
     """Failures with one cause."""
 
     cause: str
@@ -231,7 +234,8 @@ def counted(failures: Sequence[Failure]) -> str:
     return ", ".join(f"{count:,} {words[count != 1]}" for words, count in counts.items())
 
 
-class Wait(Part):
+@dataclass(frozen=True, kw_only=True)
+class Wait:
     """Jobs that wait for Slurm."""
 
     job: str
@@ -246,7 +250,8 @@ class Wait(Part):
     """Slurm's own word for it."""
 
 
-class SlurmWord(Part):
+@dataclass(frozen=True, kw_only=True)
+class SlurmWord:
     """Slurm's last answer, and its time."""
 
     time: float | None = None
@@ -255,7 +260,8 @@ class SlurmWord(Part):
     """Why it did not answer last time; what is shown is then from files and its older word."""
 
 
-class ExperimentStatus(Part):
+@dataclass(frozen=True, kw_only=True)
+class ExperimentStatus:
     """Output of `hpcbench status --json`; `version` changes when a field changes its meaning."""
 
     version: int = 2
@@ -288,7 +294,7 @@ class ExperimentStatus(Part):
     """Answers a second over the last minutes."""
     eta: Eta | None = None
     """When the last answer will be there; None: no worker runs, or nothing is known yet."""
-    jobs: Mapping[str, int] = Field(default_factory=dict)
+    jobs: Mapping[str, int] = field(default_factory=dict)
     """State in Slurm's words → jobs or array tasks alive."""
     waits: tuple[Wait, ...] = ()
     """Jobs that wait, and for what."""
@@ -308,7 +314,8 @@ class ExperimentStatus(Part):
     """The report, once written."""
 
 
-class Brief(Part):
+@dataclass(frozen=True, kw_only=True)
+class Brief:
     """An experiment in a list."""
 
     version: int = 2

@@ -271,7 +271,7 @@ def _gpus(reading: Mapping[str, Any]) -> tuple[GpuUse, ...]:
     return tuple(
         GpuUse(
             gpu=int(one["gpu"]),
-            utilisation=one.get("utilisation"),
+            utilisation=None if (use := one.get("utilisation")) is None else float(use),
             used_gb=None if one.get("used") is None else round(one["used"] / GIB, 1),
         )
         for one in reading.get("gpus") or ()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-
-from pydantic_core import from_json
 
 from hpcbench.experiment.event_log import LAST_WORDS, is_event, time_of
 from hpcbench.experiment.layout import Experiment
@@ -23,6 +22,9 @@ TROUBLES = (
 
 EVENTS, MONITOR = ".events.jsonl", ".monitor.jsonl"
 """Suffixes of a run's files: events, and its monitor's readings."""
+
+FEW = 1 << 14
+"""Bytes of lines up to which they are parsed one by one, see `atomic.SHORT`."""
 
 _DULL = tuple(
     b'{"event":"%s"' % kind for kind in (b"progress", b"loading", b"resources", b"shard_claimed")
@@ -295,10 +297,13 @@ class WorkerRuns:
 
 def parsed(lines: bytes) -> Iterable[dict[str, Any]]:
     """Records of whole lines; damaged lines are left out, the other lines stay valid."""
-    try:
-        found = from_json(b"[%s]" % b",".join(lines.splitlines()))  # at once: half the time
-    except ValueError:
-        found = map(parse_line, lines.splitlines())
+    each = lines.splitlines()
+    found: Iterable[Any] = map(parse_line, each)
+    if len(lines) > FEW:
+        from pydantic_core import from_json
+
+        with contextlib.suppress(ValueError):
+            found = from_json(b"[%s]" % b",".join(each))  # at once: half the time
     return (record for record in found if isinstance(record, dict))
 
 

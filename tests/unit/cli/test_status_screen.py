@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_watch_prints_a_line_a_change_when_piped(
             pass
 
         def look(self) -> ExperimentStatus:
-            return first.model_copy(update={"state": next(states)})
+            return replace(first, state=next(states))
 
     monkeypatch.setattr("hpcbench.status.Observer", Played)
     monkeypatch.setattr(showing.time, "sleep", lambda _: None)
@@ -158,7 +159,7 @@ def test_the_report_is_named_once_below_the_scores(
 ) -> None:
     scene = Scene(tmp_path)
     scene.worker("4711_0", ("draining", {"signal": "SIGTERM"}), heard=1)
-    ended = scene.look().model_copy(update={"state": "done", "report": str(tmp_path / "report.md")})
+    ended = replace(scene.look(), state="done", report=str(tmp_path / "report.md"))
     assert ended.alarms
     monkeypatch.setattr(showing, "follow", lambda *_, **__: ended)
     assert showing.finish(scene.experiment) == 0
@@ -195,6 +196,6 @@ def test_turns_and_calls_of_agents_are_summed_over_shards_and_workers(tmp_path: 
     assert plain.turns is None
     line = "agents: 36 turns and 24 tool calls so far, 3 samples in work"
     assert any(line in one for one in shown(status, 100, 40))
-    ended = status.model_copy(update={"run_tasks": [agent.model_copy(update={"working": 0})]})
+    ended = replace(status, run_tasks=(replace(agent, working=0),))
     assert not any("so far" in one for one in shown(ended, 100, 40))
     assert not any("agents:" in one for one in shown(busy(tmp_path / "other"), 100, 40))

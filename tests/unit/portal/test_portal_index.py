@@ -404,7 +404,7 @@ def test_what_was_kept_counts_as_long_as_the_stamp_does(index: Index) -> None:
     index.put([replace(reported, stamp="two")])
     assert index.known("e1") is None
     assert index.unknown() == ["e1"]
-    index.keep("e1", "two", DerivedFacts(status.model_copy(update={"time": 2.0})))
+    index.keep("e1", "two", DerivedFacts(replace(status, time=2.0)))
     found = index.known("e1")
     assert found is not None and found.status.time == 2.0
 
