@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import os
-import pwd
-import re
-import shutil
-import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from hpcbench.files.mounts import kind_of
+from hpcbench.files.quotas import Quota, lustre_quotas, quotas
 from hpcbench.portal.models.cluster import DiskUsage
 
 PATIENCE = 3.0
-"""Seconds to wait for a file system or for a quota's program."""
-
-_FIGURES = re.compile(
-    r"^\s*(?P<place>\S+)\s+(?P<used>\d+)\*?\s+(?P<quota>\d+)\s+(?P<limit>\d+)\s+(?P<grace>[^\s\d]\S*|0|\d+\S*)"
-    r"\s+(?P<files>\d+)\*?\s+(?P<soft>\d+)\s+(?P<most>\d+)"
-)
+"""Seconds to wait for a file system."""
 
 
 def disk_usages(places: Mapping[str, Path]) -> tuple[DiskUsage, ...]:
@@ -38,39 +30,21 @@ def disk_usages(places: Mapping[str, Path]) -> tuple[DiskUsage, ...]:
         device, usage = looked
         seen.add(device)
         found.append(usage.model_copy(update={"name": name}))
-        if kind_of(path) == "lustre" and shutil.which("lfs"):
-            argv = ("lfs", "quota", "-q", "-u", _user(), str(path))
-            found.extend(parse_quota(_said(*argv), name, str(path)))
-    if shutil.which("quota"):
-        found.extend(parse_quota(_said("quota", "-w", "-p"), "", ""))
-    return tuple(found)
+        if kind_of(path) == "lustre":
+            found.extend(_usage(one, name, str(path)) for one in lustre_quotas(path))
+    return (*found, *map(_usage, quotas("-p")))
 
 
-def parse_quota(text: str, name: str, path: str) -> Iterator[DiskUsage]:
-    """Quotas in the output of `quota -w -p` or `lfs quota -q`, both in KiB; without unlimited ones.
-
-    Args:
-        text: the output.
-        name: display name of the place; empty: the program's name for it.
-        path: the folder; empty: the program's name for the file system.
-    """
-    # lfs breaks the line behind a long path.
-    for line in re.sub(r"^(\s*/\S+)\s*\n\s+(?=\d)", r"\1 ", text, flags=re.MULTILINE).splitlines():
-        match = _FIGURES.match(line)
-        if match is None:
-            continue
-        size = int(match["quota"]) or int(match["limit"])
-        files = int(match["soft"]) or int(match["most"])
-        if size or files:
-            yield DiskUsage(
-                name=name or match["place"],
-                path=path or match["place"],
-                used=int(match["used"]) * 1024,
-                size=size * 1024,
-                files_used=int(match["files"]),
-                files=files or None,
-                quota=True,
-            )
+def _usage(quota: Quota, name: str = "", path: str = "") -> DiskUsage:
+    return DiskUsage(
+        name=name or quota.place,
+        path=path or quota.place,
+        used=quota.used * 1024,
+        size=quota.size * 1024,
+        files_used=quota.files_used,
+        files=quota.files or None,
+        quota=True,
+    )
 
 
 def _look(path: Path) -> tuple[int, DiskUsage] | None:
@@ -97,21 +71,3 @@ def _look(path: Path) -> tuple[int, DiskUsage] | None:
     looking.start()
     looking.join(PATIENCE)
     return found[0] if found else None
-
-
-def _said(*argv: str) -> str:
-    try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=PATIENCE, check=False, env={**os.environ, "LC_ALL": "C"},
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())

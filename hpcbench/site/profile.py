@@ -17,6 +17,7 @@ from pathlib import Path
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import home
+from hpcbench.files.quotas import Quota, lustre_quotas, quotas
 from hpcbench.schema.site import ContainerSite, Partition, Site, SlurmSite
 from hpcbench.submit import Say
 from hpcbench.subprocesses import printed
@@ -350,30 +351,18 @@ def _homes() -> Iterator[Choice]:
 
 def _quota(folder: Path) -> str:
     """Usage of a quota there, in words; empty: unknown."""
-    user = getpass.getuser()
-    for command in (
-        ("lfs", "quota", "-q", "-u", user, str(folder)),
-        ("quota", "-w", "-f", str(folder)),
-    ):
-        if shutil.which(command[0]) and (words := quota_in_words(_asked(*command))):
-            return words
-    return ""
+    found = lustre_quotas(folder) or quotas("-f", str(folder))
+    return in_words(found[0]) if found else ""
 
 
-def quota_in_words(text: str) -> str:
-    """`12 of 50 GB used, 30 of 100 files`, from the table of `lfs quota` or `quota`; empty: no limit."""
-    for line in text.splitlines():
-        numbers = [int(one.rstrip("*")) for one in line.split() if re.fullmatch(r"\d+\*?", one)]
-        if len(numbers) < 6:
-            continue
-        used, soft, hard, files, few, most = numbers[:6]
-        said = []
-        if hard or soft:
-            said.append(f"{used / 1e6:.0f} of {(hard or soft) / 1e6:.0f} GB used")
-        if most or few:
-            said.append(f"{files} of {most or few} files")
-        return ", ".join(said)
-    return ""
+def in_words(quota: Quota) -> str:
+    """`12 of 50 GB used, 30 of 100 files`."""
+    said = []
+    if quota.size:
+        said.append(f"{quota.used / 1e6:.0f} of {quota.size / 1e6:.0f} GB used")
+    if quota.files:
+        said.append(f"{quota.files_used} of {quota.files} files")
+    return ", ".join(said)
 
 
 # --- containers, proxies, commands ------------------------------------------------------------------

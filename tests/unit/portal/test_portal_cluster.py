@@ -177,22 +177,6 @@ def test_states_that_keep_jobs_away() -> None:
     ]  # fmt: skip
 
 
-def test_quotas_of_both_programs_are_read_and_those_without_limit_left_out() -> None:
-    text = """\
-Disk quotas for user ada (uid 1000):
-     Filesystem  blocks   quota   limit   grace   files   quota   limit   grace
- home:/export/ada 1048576* 1000000 2000000       0    5000       0       0       0
- /dev/none        100        0       0       0      10       0       0       0
-"""
-    (room,) = quotas.parse_quota(text, "", "")
-    assert (room.name, room.used, room.size, room.quota) == (
-        "home:/export/ada", 1 << 30, 1_000_000 * 1024, True
-    )  # fmt: skip
-    lustre = "/lustre/scratch/very/long/path\n   2048  0 4096   -  12  0 1000   -\n"
-    (room,) = quotas.parse_quota(lustre, "scratch", "/lustre/scratch")
-    assert (room.used, room.size, room.files_used, room.files) == (2 << 20, 4 << 20, 12, 1000)
-
-
 def test_a_file_system_that_hangs_is_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -15,14 +15,15 @@ import yaml
 
 from hpcbench.cli.setup import _with_line
 from hpcbench.errors import EnvironmentFault
+from hpcbench.files.quotas import Quota
 from hpcbench.schema.site import Site
 from hpcbench.site.doctor import asking_job, checks, gpus_of_nodes, may_submit
 from hpcbench.site.profile import (
     Choice,
     detect,
+    in_words,
     module_of_containers,
     parse_associations,
-    quota_in_words,
 )
 from tests.unit.command import Cli
 
@@ -426,19 +427,11 @@ def test_associations_are_read() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("/lustre 12000000 0 50000000 - 3000 0 100000 -", "12 of 50 GB used, 3000 of 100000 files"),
-        ("/lustre 12000000* 10000000 0 6d 3000 0 0 -", "12 of 10 GB used"),
-        ("Disk quotas for user me (uid 1000): \n  Filesystem blocks quota limit grace files quota limit\n"
-         "  /dev/sda1  4000000 5000000 6000000  12  0  0", "4 of 6 GB used"),
-        ("Disk quotas for user me (uid 1000): none", ""),
-        ("", ""),
-    ],
-)  # fmt: skip
-def test_quotas_are_read(text: str, words: str) -> None:
-    assert quota_in_words(text) == words
+def test_quotas_are_put_into_words() -> None:
+    assert in_words(Quota("/lustre", 12_000_000, 50_000_000, 3000, 100_000)) == (
+        "12 of 50 GB used, 3000 of 100000 files"
+    )
+    assert in_words(Quota("/lustre", 12_000_000, 10_000_000, 3000, 0)) == "12 of 10 GB used"
 
 
 @pytest.mark.parametrize(
