@@ -584,12 +584,7 @@ def readable(records: Iterable[Mapping[str, Any]]) -> Iterator[Response]:
     """The answers among some records."""
     from hpcbench.schema.records import Response  # late: a status reads no answers
 
-    for record in records:
-        try:
-            answer = Response.from_json(record)
-        except (KeyError, TypeError, ValueError):
-            continue  # a damaged line may still be JSON
-        yield answer
+    return filter(None, map(Response.or_none, records))
 
 
 def _state(

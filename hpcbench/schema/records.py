@@ -293,6 +293,14 @@ class Response:
         response._check()
         return response
 
+    @classmethod
+    def or_none(cls, data: Mapping[str, Any]) -> Response | None:
+        """As `from_json`; None: the record is damaged, which a line may be that still is JSON."""
+        try:
+            return cls.from_json(data)
+        except (KeyError, TypeError, ValueError):
+            return None
+
     def _check(self) -> None:
         """Compare values with their types.
 

@@ -1,7 +1,7 @@
 """Many lines of responses at once, as a frame.
 
 polars decodes them in a fraction of the time of Python. Where it meets a line that workers do not write,
-`Response.from_json` decides on each line, as for readers of single responses.
+`Response.or_none` decides on each line, as for readers of single responses.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ def _one_by_one(lines: bytes) -> list[bytes]:
     """The lines with a sound response, rewritten for polars."""
     found = []
     for line in lines.split(b"\n")[:-1]:
-        try:
-            record = Response.from_json(parse_line(line) or {}).to_json()
-        except (KeyError, TypeError, ValueError):
+        response = Response.or_none(parse_line(line) or {})
+        if response is None:
             continue
+        record = response.to_json()
         del record["answer_key"], record["reused_from"]  # no frame has them
         record["trajectory"] = _figures(record.get("trajectory"))
         record["image_sha256"] = [_text(one) for one in record["image_sha256"]]

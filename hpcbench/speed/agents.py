@@ -45,7 +45,7 @@ class Worked(NamedTuple):
     def of(cls, response: Response) -> Worked | None:
         """An agent's answer as its work; None: it was one request, or its figures are damaged."""
         try:
-            figures = _whole(response.trajectory or {})
+            figures = _typed(response.trajectory or {})
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
         return cls(
@@ -58,7 +58,7 @@ class Worked(NamedTuple):
         )
 
 
-def _whole(figures: Mapping[str, Any]) -> dict[str, Any]:
+def _typed(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Figures with every part, each of its type."""
     counts = ("wasted", "prompt_tokens", "completion_tokens")
     seconds = ("think_seconds", "tool_seconds", "sync_seconds")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -266,9 +265,8 @@ def _answer_in(data: bytes, sample: str) -> Response | None:
         at = data.find(needle)
         while at >= 0:
             begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
-            with contextlib.suppress(KeyError, TypeError, ValueError):  # a damaged line
-                response = Response.from_json(parse_line(data[begin:end]) or {})
-                if response.sample_id == sample:
-                    return response
+            response = Response.or_none(parse_line(data[begin:end]) or {})
+            if response is not None and response.sample_id == sample:
+                return response
             at = data.find(needle, end)
     return None
