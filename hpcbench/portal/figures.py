@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -147,7 +146,6 @@ def sent(figure: Figure, theme: Theme) -> run_tasks.Figure:
         columns=tuple(heads),
         rows=tuple(tuple(row) for row in rows[:MOST_ROWS]),
         notes=tuple(notes),
-        data_hash=hashlib.sha256(repr(drawn).encode("utf-8", "replace")).hexdigest()[:16],
     )
 
 
@@ -327,7 +325,7 @@ def _causes(run_tasks: Mapping[str, Scores]) -> Iterator[Figure]:
     counts: dict[str, int] = {}
     for one in run_tasks.values():
         for error in one.errors:
-            cause = f"{error.outcome}: {error.message}"[:200]
+            cause = error.cause[:200]
             counts[cause] = counts.get(cause, 0) + error.count
     if counts:
         yield _counted("causes", "Samples without an answer, by cause", counts, "samples")

@@ -120,10 +120,6 @@ class Follower:
         if self._thread is not None:
             self._thread.join()
 
-    def wait_until_read(self, seconds: float) -> bool:
-        """Wait until every experiment was read once; False: the time ran out."""
-        return self._whole.wait(seconds)
-
     def status(self, experiment: str) -> ExperimentStatus | None:
         """Status of a followed experiment from the last scan; None: it is not followed."""
         watch = self._watches.get(experiment)

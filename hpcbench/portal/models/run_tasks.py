@@ -27,8 +27,6 @@ class Figure(Model):
     """Rows of its table."""
     notes: tuple[str, ...] = ()
     """Notes for the reader of the figure."""
-    data_hash: str
-    """Hash of the data: it changes with them."""
 
 
 class DatasetObject(Model):

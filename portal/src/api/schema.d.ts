@@ -2205,18 +2205,34 @@ export interface components {
          * @description When the last answer will be there, for the workers now at work. Times are seconds since the epoch.
          */
         readonly Eta: {
-            /** Confidence */
+            /**
+             * Confidence
+             * @description Share of such intervals that hold the truth.
+             */
             readonly confidence: number;
-            /** High */
+            /**
+             * High
+             * @description Not after, likewise.
+             */
             readonly high: number;
-            /** Likely */
+            /**
+             * Likely
+             * @description Half of all courses end earlier.
+             */
             readonly likely: number;
-            /** Low */
+            /**
+             * Low
+             * @description Not before, with half of what is left to `confidence`.
+             */
             readonly low: number;
-            /** Text */
+            /**
+             * Text
+             * @description The interval for people.
+             */
             readonly text: string;
             /**
              * Waits
+             * @description Whether part of the work waits for Slurm; that wait is not in the interval.
              * @default false
              */
             readonly waits: boolean;
@@ -2503,69 +2519,121 @@ export interface components {
         readonly ExperimentStatus: {
             /**
              * Alarms
+             * @description Warnings of monitors: memory, disks, GPUs.
              * @default []
              */
             readonly alarms: readonly components["schemas"]["Failure"][];
-            /** Answered */
+            /**
+             * Answered
+             * @description Samples with an acknowledged answer.
+             */
             readonly answered: number;
             /**
              * Deferred
+             * @description Workers that are not submitted yet because of a limit of Slurm's.
              * @default 0
              */
             readonly deferred: number;
+            /** @description When the last answer will be there; None: no worker runs, or nothing is known yet. */
             readonly eta?: components["schemas"]["Eta"] | null;
-            /** Executor */
+            /**
+             * Executor
+             * @description slurm or local.
+             */
             readonly executor: string;
             /**
              * Failures
+             * @description Failures by cause, the most frequent first.
              * @default []
              */
             readonly failures: readonly components["schemas"]["Failure"][];
-            /** Id */
+            /**
+             * Id
+             * @description The experiment.
+             */
             readonly id: string;
-            /** Jobs */
+            /**
+             * Jobs
+             * @description State in Slurm's words → jobs or array tasks alive.
+             */
             readonly jobs?: {
                 readonly [key: string]: number;
             };
-            /** Max Resubmits */
+            /**
+             * Max Resubmits
+             * @description After so many rounds in a row that bring no answer the experiment ends.
+             */
             readonly max_resubmits: number;
-            /** Needs */
+            /**
+             * Needs
+             * @description The user's next step before it continues; None: none.
+             */
             readonly needs?: string | null;
-            /** Path */
+            /**
+             * Path
+             * @description Its directory.
+             */
             readonly path: string;
-            /** Rate */
+            /**
+             * Rate
+             * @description Answers a second over the last minutes.
+             */
             readonly rate?: number | null;
-            /** Reason */
+            /**
+             * Reason
+             * @description Why it is `incomplete` or `failed`; None: it is neither, or it is unknown.
+             */
             readonly reason?: string | null;
-            /** Report */
+            /**
+             * Report
+             * @description The report, once written.
+             */
             readonly report?: string | null;
-            /** Round */
+            /**
+             * Round
+             * @description Passes of jobs so far, from 1.
+             */
             readonly round: number;
-            /** Run Tasks */
+            /**
+             * Run Tasks
+             * @description Each run task.
+             */
             readonly run_tasks: readonly components["schemas"]["RunTaskStatus"][];
-            /** Samples */
+            /**
+             * Samples
+             * @description Samples to ask about.
+             */
             readonly samples: number;
+            /** @description All shards by state. */
             readonly shards: components["schemas"]["ShardCounts"];
+            /** @description Slurm's last answer; None: it was not asked. */
             readonly slurm?: components["schemas"]["SlurmWord"] | null;
             /**
              * State
+             * @description State of the whole.
              * @enum {string}
              */
             readonly state: "submitting" | "interrupted" | "pending" | "running" | "paused" | "evaluating" | "stalled" | "done" | "incomplete" | "failed" | "cancelled" | "lost";
-            /** Time */
+            /**
+             * Time
+             * @description When the status was read, seconds since the epoch.
+             */
             readonly time: number;
             /**
              * Version
+             * @description Version of this format.
              * @default 2
              */
             readonly version: number;
             /**
              * Waits
+             * @description Jobs that wait, and for what.
              * @default []
              */
             readonly waits: readonly components["schemas"]["Wait"][];
             /**
              * Workers
+             * @description Workers that live.
              * @default []
              */
             readonly workers: readonly components["schemas"]["WorkerStatus"][];
@@ -2596,33 +2664,53 @@ export interface components {
          * @description Failures with one cause.
          */
         readonly Failure: {
-            /** Cause */
+            /**
+             * Cause
+             * @description The cause in one line, as it was last reported.
+             */
             readonly cause: string;
             /**
              * Count
+             * @description How often.
              * @default 1
              */
             readonly count: number;
-            /** First */
+            /**
+             * First
+             * @description When it was first seen, seconds since the epoch.
+             */
             readonly first?: number | null;
-            /** Kind */
+            /**
+             * Kind
+             * @description Kind of event, e.g. `model_failed`, `engine_died`; `lost` of workers; of samples `answers` (without an
+             *     answer) and `metric` (a metric failed, or its value is outside its bounds).
+             */
             readonly kind: string;
-            /** Last */
+            /**
+             * Last
+             * @description When it was last seen.
+             */
             readonly last?: number | null;
-            /** Log */
+            /**
+             * Log
+             * @description A file with more.
+             */
             readonly log?: string | null;
             /**
              * Models
+             * @description Models it hit.
              * @default []
              */
             readonly models: readonly string[];
             /**
              * Nodes
+             * @description Nodes it was seen on.
              * @default []
              */
             readonly nodes: readonly string[];
             /**
              * Run Tasks
+             * @description Run tasks it hit.
              * @default []
              */
             readonly run_tasks: readonly string[];
@@ -2670,11 +2758,6 @@ export interface components {
              * @description Headings of its table.
              */
             readonly columns: readonly string[];
-            /**
-             * Data Hash
-             * @description Hash of the data: it changes with them.
-             */
-            readonly data_hash: string;
             /**
              * Described
              * @description Description of the content, for screen readers.
@@ -2861,11 +2944,20 @@ export interface components {
          * @description One GPU as its worker last saw it.
          */
         readonly GpuUse: {
-            /** Gpu */
+            /**
+             * Gpu
+             * @description Number on the node.
+             */
             readonly gpu: number;
-            /** Used Gb */
+            /**
+             * Used Gb
+             * @description Memory in use, GiB.
+             */
             readonly used_gb?: number | null;
-            /** Utilisation */
+            /**
+             * Utilisation
+             * @description Percent of the time that something ran on it.
+             */
             readonly utilisation?: number | null;
         };
         /**
@@ -4210,31 +4302,63 @@ export interface components {
          * @description How far one run task is.
          */
         readonly RunTaskStatus: {
-            /** Answered */
+            /**
+             * Answered
+             * @description Samples with an acknowledged answer, whatever its outcome.
+             */
             readonly answered: number;
-            /** Coverage */
+            /**
+             * Coverage
+             * @description ok ÷ (asked + skipped), once the experiment has ended; null: not known.
+             */
             readonly coverage?: number | null;
-            /** Model */
+            /**
+             * Model
+             * @description Its model.
+             */
             readonly model: string;
-            /** Name */
+            /**
+             * Name
+             * @description The run task.
+             */
             readonly name: string;
-            /** Rate */
+            /**
+             * Rate
+             * @description Answers a second over the last minutes; None: none came.
+             */
             readonly rate?: number | null;
-            /** Reason */
+            /**
+             * Reason
+             * @description Why it is stopped, paused, cancelled, incomplete or failed.
+             */
             readonly reason?: string | null;
-            /** Samples */
+            /**
+             * Samples
+             * @description Samples to ask about.
+             */
             readonly samples: number;
+            /** @description Its shards by state. */
             readonly shards: components["schemas"]["ShardCounts"];
             /**
              * State
+             * @description Its state.
              * @enum {string}
              */
             readonly state: "pending" | "running" | "paused" | "stopped" | "cancelled" | "done" | "incomplete" | "failed";
-            /** Tool Calls */
+            /**
+             * Tool Calls
+             * @description Their tool calls.
+             */
             readonly tool_calls?: number | null;
-            /** Turns */
+            /**
+             * Turns
+             * @description Turns of agents; None: no agent works on its samples.
+             */
             readonly turns?: number | null;
-            /** Working */
+            /**
+             * Working
+             * @description Samples that agents work on now.
+             */
             readonly working?: number | null;
         };
         /**
@@ -4909,41 +5033,49 @@ export interface components {
         readonly ShardCounts: {
             /**
              * Acknowledged
+             * @description No worker holds it, part of it answered for good.
              * @default 0
              */
             readonly acknowledged: number;
             /**
              * Claimed
+             * @description Held, no answer yet.
              * @default 0
              */
             readonly claimed: number;
             /**
              * Done
+             * @description Done.
              * @default 0
              */
             readonly done: number;
             /**
              * Failed
+             * @description Left undone for good.
              * @default 0
              */
             readonly failed: number;
             /**
              * Lost
+             * @description Its worker ended without a message.
              * @default 0
              */
             readonly lost: number;
             /**
              * Pending
+             * @description No worker holds it, nothing answered.
              * @default 0
              */
             readonly pending: number;
             /**
              * Running
+             * @description Held, answers come in.
              * @default 0
              */
             readonly running: number;
             /**
              * Silent
+             * @description Held by a worker that sent no message for minutes.
              * @default 0
              */
             readonly silent: number;
@@ -4980,9 +5112,15 @@ export interface components {
          * @description Slurm's last answer, and its time.
          */
         readonly SlurmWord: {
-            /** Fault */
+            /**
+             * Fault
+             * @description Why it did not answer last time; what is shown is then from files and its older word.
+             */
             readonly fault?: string | null;
-            /** Time */
+            /**
+             * Time
+             * @description When it was asked, seconds since the epoch; None: it has not answered yet.
+             */
             readonly time?: number | null;
         };
         /**
@@ -5681,19 +5819,30 @@ export interface components {
         readonly Wait: {
             /**
              * Count
+             * @description Array tasks that wait.
              * @default 1
              */
             readonly count: number;
-            /** Job */
+            /**
+             * Job
+             * @description Job id; of an array, that of the array.
+             */
             readonly job: string;
             /**
              * Reason
+             * @description Slurm's own word for it.
              * @default
              */
             readonly reason: string;
-            /** Step */
+            /**
+             * Step
+             * @description Step of the round: `g0`, `finalise` …
+             */
             readonly step: string;
-            /** Why */
+            /**
+             * Why
+             * @description In plain words.
+             */
             readonly why: string;
         };
         /**
@@ -5750,37 +5899,72 @@ export interface components {
          * @description One worker that lives.
          */
         readonly WorkerStatus: {
-            /** Answered */
+            /**
+             * Answered
+             * @description Samples of that shard with an answer.
+             */
             readonly answered?: number | null;
             /**
              * Gpus
+             * @description Its GPUs.
              * @default []
              */
             readonly gpus: readonly components["schemas"]["GpuUse"][];
-            /** Group */
+            /**
+             * Group
+             * @description Its group.
+             */
             readonly group: string;
-            /** Heard */
+            /**
+             * Heard
+             * @description Time of its last message, seconds since the epoch.
+             */
             readonly heard: number;
-            /** Id */
+            /**
+             * Id
+             * @description `JOB-RESTART`.
+             */
             readonly id: string;
-            /** Job */
+            /**
+             * Job
+             * @description Job or array task.
+             */
             readonly job: string;
-            /** Model */
+            /**
+             * Model
+             * @description Model it holds or loads.
+             */
             readonly model?: string | null;
-            /** Node */
+            /**
+             * Node
+             * @description Where it runs.
+             */
             readonly node: string;
-            /** Samples */
+            /**
+             * Samples
+             * @description Samples of that shard.
+             */
             readonly samples?: number | null;
-            /** Shard */
+            /**
+             * Shard
+             * @description Shard it works on.
+             */
             readonly shard?: string | null;
-            /** Since */
+            /**
+             * Since
+             * @description When it started, seconds since the epoch.
+             */
             readonly since: number;
             /**
              * State
+             * @description `silent`: its job runs, but its worker sent no message for minutes.
              * @enum {string}
              */
             readonly state: "starting" | "loading" | "working" | "idle" | "silent";
-            /** Token */
+            /**
+             * Token
+             * @description The token of a model elsewhere, and what was done for it so far; None: it needs none.
+             */
             readonly token?: string | null;
         };
     };

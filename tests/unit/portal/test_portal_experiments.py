@@ -50,7 +50,7 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
     index = open_index(f"sqlite:///{tmp_path_factory.mktemp('index') / 'x.sqlite'}", home)
     found = Portal(home, Options(home), index, Hub())
     follower = Follower(found)
-    while not follower.wait_until_read(0):
+    while not follower._whole.is_set():
         follower.round()
     yield found
     follower.stop()

@@ -190,7 +190,7 @@ def test_a_page_opened_while_experiments_are_read_fetches_them_again(
         done(portal.home, name)
     run = Running(portal.home, monkeypatch)
     opened = portal.hub.seq
-    until(follower, lambda: len(ids(portal)) == 4 and follower.wait_until_read(0))
+    until(follower, lambda: len(ids(portal)) == 4 and follower._whole.is_set())
     follower.round()
     reset, running = portal.hub.since(opened).news
     assert reset.kind == "reset"
@@ -228,7 +228,7 @@ def test_one_that_was_damaged_is_read_again_when_it_is_whole(
 
 def test_a_home_without_experiments_and_one_that_comes(portal: Portal, follower: Follower) -> None:
     follower.round()
-    assert follower.wait_until_read(0)
+    assert follower._whole.is_set()
     done(portal.home, "e1")
     until(follower, lambda: ids(portal) == ["e1"])
 
@@ -491,7 +491,7 @@ def test_news_come_without_a_hand_while_a_client_watches(
     found = Follower(portal)
     found.start()
     portal.hub.polled()  # a reader is there
-    assert found.wait_until_read(SECONDS)
+    assert found._whole.wait(SECONDS)
     reported = Reported(portal)
     run.claims()
     run.answers(2)
