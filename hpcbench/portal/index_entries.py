@@ -341,7 +341,7 @@ def _scores(task: PlannedTask, scored: Scores) -> Iterator[Score]:
 def _errors(found: Results) -> Iterator[str]:
     for scored in found.scores.values():
         for error in scored.errors:
-            yield f"{error.outcome}: {error.message}"
+            yield error.cause
 
 
 # --- files written at the end ---------------------------------------------------------------------------

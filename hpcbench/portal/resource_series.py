@@ -139,11 +139,10 @@ def _ends(worker: Worker) -> Iterable[float]:
 def _marks(worker: Worker) -> Iterator[tuple[float, str]]:
     """Events to mark: loads of models, and failures."""
     for event in worker.events:
-        kind, text = str(event["event"]), ""
+        kind, text = event.kind, ""
         if kind in ("model_loading", "model_ready"):
-            text = f"{event.get('model', '')} {'loads' if kind == 'model_loading' else 'is ready'}"
+            text = f"{event.model or ''} {'loads' if kind == 'model_loading' else 'is ready'}"
         elif kind in WARNINGS:
-            said = event.get("message") or event.get("reason") or ""
-            text = f"{kind.replace('_', ' ')}: {said}".rstrip(": ")
+            text = f"{kind.replace('_', ' ')}: {event.message}".rstrip(": ")
         if text:
-            yield float(event["time"]), sanitize(f"{worker.run.stem}: {text}")[:300]
+            yield event.time, sanitize(f"{worker.run.stem}: {text}")[:300]

@@ -13,7 +13,6 @@ from hpcbench.experiment.reused import reused_of
 from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.experiment.view.performance_json import Memory, Speed
 from hpcbench.experiment.view.usage import Usage
-from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import figures
 from hpcbench.portal.advice import Took, advice
 from hpcbench.portal.commands_to_copy import commands, without_secrets
@@ -64,7 +63,7 @@ def describe(
             stamp_of(experiment.resolved_file),
             lambda: _definitions(run_task),
         ),
-        timeline=timeline(experiment, row.name, model, runs, ended=ended),
+        timeline=timeline(experiment, row.name, model, own, ended=ended),
         metrics=tuple(
             {"metric": name, "unit": _unit(scores, name), **(entry or {"value": None})}
             for name, entry in scores_json.get("metrics", {}).items()
@@ -76,7 +75,7 @@ def describe(
         wrong=scores.wrong if scores is not None else None,
         mistakes=(scores.mistakes if scores is not None else None) or {},
         unnamed=scores.unnamed if scores is not None else 0,
-        failures=troubles(runs, row.name, model, scores.errors if scores is not None else ()),
+        failures=troubles(own, row.name, model, scores.errors if scores is not None else ()),
         taken=tuple(_taken(experiment, row.name)),
         advice=advice(took),
         commands=commands(experiment, run_task, runs),
@@ -153,7 +152,7 @@ def _took(
         shards=shards,
         held=hours.allocated * 3600 if hours else None,
         loading=hours.loading * 3600 if hours else None,
-        workers=sum(_worked(one, run_task.name) for one in same),
+        workers=sum(one.worked_on(run_task.name) for one in same),
         requests=speed.requests,
         tries=speed.tries,
     )
@@ -169,10 +168,6 @@ def _needed(memory: Memory, engine: str) -> float | None:
     if known is None and engine not in RESERVES:
         known = memory.gpu_peak
     return None if known is None else known / GIB
-
-
-def _worked(worker: Worker, run_task: str) -> bool:
-    return any(run_task_of(event) == run_task for event in worker.events)
 
 
 def _shards(
@@ -192,8 +187,8 @@ def _times(worker: Worker, run_task: str) -> Iterator[float]:
     """Seconds of a worker for each shard of a run task until its next shard, or its end."""
     claimed_at: float | None = None
     for event in worker.events:
-        if event["event"] in (*LAST_WORDS, *_LETS_GO):
-            if claimed_at is not None and event["event"] != "failed":
-                yield float(event["time"]) - claimed_at
-            own = event["event"] == "shard_claimed" and run_task_of(event) == run_task
-            claimed_at = float(event["time"]) if own else None
+        if event.kind in (*LAST_WORDS, *_LETS_GO):
+            if claimed_at is not None and event.kind != "failed":
+                yield event.time - claimed_at
+            own = event.kind == "shard_claimed" and event.run_task == run_task
+            claimed_at = event.time if own else None

@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
-from hpcbench.experiment.event_log import LAST_WORDS, time_of
+from hpcbench.experiment.event_log import LAST_WORDS
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import FINALISE, submitted_at
 from hpcbench.experiment.view.metrics_json import Lost
-from hpcbench.experiment.view.workers import TROUBLES, WorkerRun, run_task_of
+from hpcbench.experiment.view.workers import TROUBLES, WorkerEvent
 from hpcbench.portal.models.run_tasks import Phase
 from hpcbench.portal.safe_open import open_beneath
-from hpcbench.portal.worker_series import groups_of, rounds_of
-from hpcbench.status.causes import Complaint, grouped
+from hpcbench.portal.worker_series import Worker, groups_of, rounds_of
+from hpcbench.status.causes import complaint, grouped, unanswered
 from hpcbench.status.experiment_status import Failure
 
 PHASES = 400
@@ -31,7 +31,7 @@ _BEGAN = re.compile(rb"submitit INFO \((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})\
 
 
 def timeline(
-    experiment: Experiment, run_task: str, model: str, workers: Sequence[WorkerRun], *, ended: bool
+    experiment: Experiment, run_task: str, model: str, workers: Sequence[Worker], *, ended: bool
 ) -> tuple[Phase, ...]:
     """Phases of a run task's jobs and workers, in order of their start.
 
@@ -52,7 +52,7 @@ def timeline(
 
 
 def _queued(
-    experiment: Experiment, run_task: str, workers: Sequence[WorkerRun], *, ended: bool
+    experiment: Experiment, run_task: str, workers: Sequence[Worker], *, ended: bool
 ) -> Iterator[Phase]:
     """From the submission of an array until the first event of its first worker."""
     groups = groups_of(experiment, run_task)
@@ -62,7 +62,7 @@ def _queued(
             begin = said.get(str(step.job))
             if step.group not in groups or begin is None:
                 continue
-            starts = [time_of(w.events[0]) for w in workers if w.events and w.array == step.job]
+            starts = [w.events[0].time for w in workers if w.events and w.run.array == step.job]
             end = min(starts, default=None)
             if end is not None or not ended:
                 yield Phase(
@@ -70,15 +70,15 @@ def _queued(
                 )
 
 
-def _of_worker(worker: WorkerRun, run_task: str, model: str, *, ended: bool) -> Iterator[Phase]:
+def _of_worker(worker: Worker, run_task: str, model: str, *, ended: bool) -> Iterator[Phase]:
     """Phases of a worker for a run task; none where it did nothing for the task."""
     if not any(_concerns(event, run_task, model) for event in worker.events):
         return
     open_phase: tuple[What, float] | None = None
-    last = time_of(worker.events[0])
+    last = worker.events[0].time
     for event in worker.events:
         begins = _begins(event, run_task, model)
-        last = time_of(event)
+        last = event.time
         if begins is None or (open_phase is not None and open_phase[0] == begins):
             continue
         if open_phase is not None and open_phase[0] != "idle":
@@ -91,41 +91,41 @@ def _of_worker(worker: WorkerRun, run_task: str, model: str, *, ended: bool) -> 
         yield _phase(worker, "ended", begin, begin)
     elif what != "idle":
         # A killed worker wrote no last event: its latest event is its last known time.
-        yield _phase(worker, what, begin, max(last, worker.last) if ended else None)
+        yield _phase(worker, what, begin, max(last, worker.run.last) if ended else None)
 
 
-def _phase(worker: WorkerRun, what: What, begin: float, end: float | None) -> Phase:
+def _phase(worker: Worker, what: What, begin: float, end: float | None) -> Phase:
     return Phase(
         what=what,
-        worker=worker.stem,
-        node=worker.node,
+        worker=worker.run.stem,
+        node=worker.run.node,
         begin=begin,
         end=None if end is None else max(begin, end),
     )
 
 
-def _concerns(event: Mapping[str, Any], run_task: str, model: str) -> bool:
-    failed = event["event"] in ("model_failed", "engine_died") and event.get("model") == model
-    return run_task_of(event) == run_task or failed
+def _concerns(event: WorkerEvent, run_task: str, model: str) -> bool:
+    failed = event.kind in ("model_failed", "engine_died") and event.model == model
+    return event.run_task == run_task or failed
 
 
-def _begins(event: Mapping[str, Any], run_task: str, model: str) -> What | None:
+def _begins(event: WorkerEvent, run_task: str, model: str) -> What | None:
     """The phase that starts with an event, for a run task; None: the current phase continues."""
-    kind = event["event"]
+    kind = event.kind
     if kind == "started":
         return "starting"
     if kind in LAST_WORDS:
         return "ended"
     if kind == "model_loading":
-        return "loading" if event.get("model") == model else "idle"
+        return "loading" if event.model == model else "idle"
     if kind in ("model_ready", "model_failed", "engine_died", "shard_failed"):
         return "idle"
     if kind == "shard_claimed":
-        return "inference" if run_task_of(event) == run_task else "idle"
+        return "inference" if event.run_task == run_task else "idle"
     return None
 
 
-def _evaluation(experiment: Experiment, workers: Sequence[WorkerRun]) -> Iterator[Phase]:
+def _evaluation(experiment: Experiment, workers: Sequence[Worker]) -> Iterator[Phase]:
     """The job that evaluates: from its first line of output until the scores were written."""
     try:
         end = experiment.metrics_file.stat().st_mtime
@@ -139,7 +139,7 @@ def _evaluation(experiment: Experiment, workers: Sequence[WorkerRun]) -> Iterato
         if job[0].startswith(FINALISE):
             begin = _first_word(experiment, job[1])
     if begin is None:
-        begin = max((worker.last for worker in workers), default=None)
+        begin = max((worker.run.last for worker in workers), default=None)
     if begin is not None and begin <= end:
         yield Phase(what="evaluation", worker="evaluation", begin=begin, end=end)
 
@@ -164,7 +164,7 @@ def _first_word(experiment: Experiment, job: str) -> float | None:
 
 
 def troubles(
-    workers: Iterable[WorkerRun], run_task: str, model: str, errors: Iterable[Lost]
+    workers: Iterable[Worker], run_task: str, model: str, errors: Iterable[Lost]
 ) -> tuple[Failure, ...]:
     """Failures of a run task, by cause; the most frequent first.
 
@@ -175,32 +175,17 @@ def troubles(
         errors: samples without an answer, as `metrics.json` counts them.
     """
     complaints = [
-        Complaint(
-            kind=str(event["event"]),
-            message=str(event.get("message") or event.get("reason") or event["event"]),
-            time=time_of(event),
-            node=worker.node,
-            log="",
-            run_task=run_task,
-            model=model,
-        )
+        replace(complaint(worker.run, event), log="", run_task=run_task, model=model)
         for worker in workers
         for event in worker.events
-        if event["event"] in TROUBLES and _hits(event, run_task, model)
+        if event.kind in TROUBLES and _hits(event, run_task, model)
     ]
-    answers = (
-        Failure(
-            cause=f"{error.outcome}: {error.message}"[:300],
-            kind="answers",
-            count=error.count,
-            run_tasks=(run_task,),
-        )
-        for error in errors
-    )
     found = [replace(one, log=None) for one in grouped(complaints)]
-    return tuple(sorted([*found, *answers], key=lambda failure: -failure.count))
+    return tuple(
+        sorted([*found, *unanswered(errors, run_task)], key=lambda failure: -failure.count)
+    )
 
 
-def _hits(event: Mapping[str, Any], run_task: str, model: str) -> bool:
-    named = run_task_of(event)
-    return bool(named == run_task or (not named and event.get("model") in (None, model)))
+def _hits(event: WorkerEvent, run_task: str, model: str) -> bool:
+    named = event.run_task
+    return named == run_task or (not named and event.model in (None, model))

@@ -18,7 +18,7 @@ from typing import Any
 from hpcbench.experiment.event_log import LAST_WORDS
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import Round, rounds
-from hpcbench.experiment.view.workers import WorkerRun, WorkerRuns, parsed
+from hpcbench.experiment.view.workers import WorkerEvent, WorkerRun, WorkerRuns, parsed
 from hpcbench.files.tail import ArchivedTail
 from hpcbench.portal.context import Portal, once
 from hpcbench.portal.downsample import Point, Thinned
@@ -50,9 +50,6 @@ _DULL = frozenset({"progress", "loading", "resources", "monitor", "client_health
 _Reading = tuple[float, Mapping[str, Any]]
 """Time and data of a reading, or of one of its GPUs."""
 
-_KEPT_KEYS = ("event", "time", "shard", "run_task", "model", "message", "reason", "kind", "seconds")
-"""Keys of an event that are kept."""
-
 
 @dataclass(slots=True)
 class Series:
@@ -80,16 +77,13 @@ class Worker:
         """Name of its first GPU."""
         self.series: dict[tuple[str, str], Series] = {}
         """Readings of its monitor, by figure and device."""
+        self.events: list[WorkerEvent] = []
+        """Events that change a state, in order."""
         self.rate = Thinned()
         """Answers a second."""
         self._seen = monitor
         self._shard: tuple[float, str, int] | None = None
         self._cpu: tuple[float, float] | None = None
-
-    @property
-    def events(self) -> Sequence[Mapping[str, Any]]:
-        """Events that change a state, in order."""
-        return self.run.events
 
     @property
     def bytes(self) -> int:
@@ -106,9 +100,13 @@ class Worker:
             self.gpu_name = str(next(iter(machine.get("gpus") or ()), ""))
         self._count(kind, at, event, cuts)
         if kind not in _DULL:
-            self.run.events.append({key: event[key] for key in _KEPT_KEYS if key in event})
-            if len(self.run.events) > EVENTS:
-                del self.run.events[1 : EVENTS // 10]  # the first one identifies the worker
+            self.events.append(WorkerEvent.of(event))
+            if len(self.events) > EVENTS:
+                del self.events[1 : EVENTS // 10]  # the first one identifies the worker
+
+    def worked_on(self, run_task: str) -> bool:
+        """Whether an event names a run task."""
+        return any(event.run_task == run_task for event in self.events)
 
     def watch(self, until: float) -> bool:
         """Read its monitor's readings; returns whether all are read."""

@@ -127,7 +127,7 @@ def bad_nodes(experiment: Experiment) -> list[str]:
     bad, seen = set[str](), set[str]()
     for run in worker_runs(experiment):
         seen.add(run.node)
-        bad |= {event["node"] for event in run.troubles if event["event"] == "bad_node"}
+        bad |= {one.node for one in run.troubles if one.kind == "bad_node"}
     return sorted(bad) if seen - bad else []
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.event_log import time_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.logs import last_line, text_logs
-from hpcbench.experiment.view.workers import WorkerRun, run_task_of
+from hpcbench.experiment.view.workers import WorkerEvent, WorkerRun
 from hpcbench.status.experiment_status import Failure
+
+if TYPE_CHECKING:
+    from hpcbench.experiment.view.metrics_json import Lost
 
 LINE = 300
 """Maximum number of characters of a kept cause."""
@@ -92,27 +94,26 @@ def complaints(run: WorkerRun, executor: str, cancels: Iterable[float] = ()) -> 
     """
     signals = WHY_ENDED if executor == "slurm" else WHY_ENDED_HERE
     for event in run.troubles:
-        if event["event"] != "draining":
-            yield _complaint(run, event)
-        elif (why := signals.get(signal := str(event.get("signal")))) and not (
-            signal == "SIGTERM"
-            and any(-_SKEW <= time_of(event) - one <= _OWN_SECONDS for one in cancels)
+        if event.kind != "draining":
+            yield complaint(run, event)
+        elif (why := signals.get(event.signal)) and not (
+            event.signal == "SIGTERM"
+            and any(-_SKEW <= event.time - one <= _OWN_SECONDS for one in cancels)
         ):
-            yield Complaint("draining", why, time_of(event), run.node, run.log, alarm=True)
+            yield Complaint("draining", why, event.time, run.node, run.log, alarm=True)
 
 
-def _complaint(run: WorkerRun, event: Mapping[str, Any]) -> Complaint:
-    kind = str(event["event"])
-    alarm = kind in ("alarm", "fenced", "limited", "token_failed")
+def complaint(run: WorkerRun, event: WorkerEvent) -> Complaint:
+    """The failure or warning that one event of a run reports."""
     return Complaint(
-        str(event.get("kind", kind)) if alarm else kind,
-        str(event.get("message", kind)),
-        time_of(event),
+        event.alarm or event.kind,
+        event.message or event.kind,
+        event.time,
         run.node,
-        event.get("log") or run.log,
-        run_task_of(event) or None,
-        event.get("model"),
-        alarm,
+        event.log or run.log,
+        event.run_task or None,
+        event.model,
+        event.kind in ("alarm", "fenced", "limited", "token_failed"),
     )
 
 
@@ -157,15 +158,9 @@ def bad_answers(experiment: Experiment) -> tuple[Failure, ...]:
     except EnvironmentFault as fault:
         return (Failure(cause=str(fault), kind="answers"),)
     lost = [
-        Failure(
-            cause=f"{error.outcome}: {error.message}",
-            kind="answers",
-            count=error.count,
-            run_tasks=(name,),
-            log=str(experiment.shards_dir(name)),
-        )
+        replace(failure, log=str(experiment.shards_dir(name)))
         for name, run_task in metrics.run_tasks.items()
-        for error in run_task.errors
+        for failure in unanswered(run_task.errors, name)
     ]
     unscored = [
         Failure(
@@ -178,6 +173,14 @@ def bad_answers(experiment: Experiment) -> tuple[Failure, ...]:
         for fault in run_task.faults
     ]
     return (*lost, *unscored)
+
+
+def unanswered(errors: Iterable[Lost], run_task: str) -> Iterator[Failure]:
+    """Samples of a run task without an answer, by their causes."""
+    for one in errors:
+        yield Failure(
+            cause=one.cause[:LINE], kind="answers", count=one.count, run_tasks=(run_task,)
+        )
 
 
 ENDED_WELL = "Exiting after successful completion"

@@ -89,6 +89,11 @@ class Lost(Part):
     sample: str | None = None
     """One of them."""
 
+    @property
+    def cause(self) -> str:
+        """Outcome and reason, in one text."""
+        return f"{self.outcome}: {self.message}"
+
 
 class Unread(Part):
     """Answers without a value, with one common cause."""

@@ -55,6 +55,45 @@ class AgentWork(NamedTuple):
         return cls(turns, calls, working if isinstance(working, int) else 0)
 
 
+class WorkerEvent(NamedTuple):
+    """The fields of a worker's event that several readers need; missing texts are empty."""
+
+    kind: str
+    """Its kind."""
+    time: float
+    """Seconds since the epoch, by the worker's clock."""
+    run_task: str
+    """Run task that it names, by a shard or by itself."""
+    model: str | None
+    """Model that it names."""
+    message: str
+    """Its message, or its reason."""
+    alarm: str
+    """The subject of an alarm, e.g. `memory`."""
+    signal: str
+    """Signal that ends the worker."""
+    node: str
+    """Node that it names."""
+    log: str
+    """A log file with details."""
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> WorkerEvent:
+        """The event of a record."""
+        model = event.get("model")
+        return cls(
+            str(event["event"]),
+            time_of(event),
+            run_task_of(event),
+            None if model is None else str(model),
+            str(event.get("message") or event.get("reason") or ""),
+            str(event.get("kind") or ""),
+            str(event.get("signal") or ""),
+            str(event.get("node") or ""),
+            str(event.get("log") or ""),
+        )
+
+
 @dataclass
 class WorkerRun:
     """One run of one array task."""
@@ -99,7 +138,7 @@ class WorkerRun:
     """Its record as an owner of shards; empty while its first line is not whole."""
     token: Mapping[str, Any] = field(default_factory=dict)
     """Its last event `token`, of the model that it holds; empty: there was none."""
-    troubles: list[Mapping[str, Any]] = field(default_factory=list)
+    troubles: list[WorkerEvent] = field(default_factory=list)
     """Events that report trouble, and signals that ended it."""
     events: list[Mapping[str, Any]] = field(default_factory=list)
     """Its events in order, where the reader keeps them."""
@@ -134,10 +173,8 @@ class WorkerRun:
         """Its last event and the reason; empty before that event."""
         if self.last_words is None:
             return ""
-        why = next(
-            (said for said in reversed(self.troubles) if said["event"] == self.last_words), None
-        )
-        reason = f": {why.get('message', self.last_words)}" if why else ""
+        why = (one for one in reversed(self.troubles) if one.kind == self.last_words)
+        reason = next((f": {one.message or one.kind}" for one in why), "")
         return f"its worker {self.last_words}{reason}"
 
     def take(self, event: Mapping[str, Any]) -> None:
@@ -162,7 +199,7 @@ class WorkerRun:
         if (work := AgentWork.of(event)) is not None:
             self.work[str(event.get("shard", ""))] = work
         if kind in TROUBLES or kind == "draining":
-            self.troubles.append(event)
+            self.troubles.append(WorkerEvent.of(event))
         if kind in LAST_WORDS:
             self.last_words = kind
 

@@ -10,7 +10,6 @@ from urllib.parse import quote
 from fastapi import Query, Request
 from fastapi.responses import StreamingResponse
 
-from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import logs
 from hpcbench.portal.context import Here, Portal
 from hpcbench.portal.faults import missing, refused
@@ -96,9 +95,7 @@ def list_logs(here: Here, experiment: str, run_task: RunTask = None) -> tuple[Lo
     if run_task is None:
         return logs.sources(found)
     own, _ = workers_of(here, found).look(groups_of(found, run_task))
-    took = [
-        one.run.stem for one in own if any(run_task_of(event) == run_task for event in one.events)
-    ]
+    took = [one.run.stem for one in own if one.worked_on(run_task)]
     return logs.sources(found, took)
 
 

@@ -57,7 +57,7 @@ def test_who_finalises_gives_up_the_ballast_to_say_it(
     (run,) = worker_runs(experiment)
     assert run.last_words == "disk_full"
     (trouble,) = run.troubles
-    assert trouble["message"] == f"disk full: {said} below {experiment.path}"
+    assert trouble.message == f"disk full: {said} below {experiment.path}"
     assert not last_word.finalisers_ballast(experiment).exists()
 
 

@@ -14,7 +14,7 @@ import pytest
 from hpcbench.experiment.archiving import fold_workers
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import Lost
-from hpcbench.experiment.view.workers import settled, worker_runs
+from hpcbench.experiment.view.workers import settled
 from hpcbench.files import tail
 from hpcbench.files.atomic import Appender
 from hpcbench.portal import worker_series as room
@@ -65,7 +65,7 @@ def lived(root: Path, *events: tuple[float, str, dict[str, Any]]) -> Scene:
 
 def phases(experiment: Experiment, *, ended: bool = True) -> list[tuple[str, float, float | None]]:
     reported: tuple[Phase, ...] = timeline(
-        experiment, "a", "model-a", list(worker_runs(experiment)), ended=ended
+        experiment, "a", "model-a", Workers(experiment).look()[0], ended=ended
     )
     return [(one.what, one.begin, one.end) for one in reported]
 
@@ -97,7 +97,7 @@ def test_workers_that_did_nothing_for_the_run_task_are_not_in_it(tmp_path: Path)
     scene = lived(tmp_path)
     said(scene, (120.0, "started", {}), (130.0, "finished", {}), job="4711_1")
     reported = timeline(
-        scene.experiment, "a", "model-a", list(worker_runs(scene.experiment)), ended=True
+        scene.experiment, "a", "model-a", Workers(scene.experiment).look()[0], ended=True
     )
     assert {one.worker for one in reported} == {"g0", "g0.4711_0-0"}
 
@@ -143,7 +143,7 @@ def test_what_went_wrong_is_reported_by_cause_with_samples_that_have_no_answer(
         (182.0, "shard_failed", {"shard": "b/00001", "message": "another's"}),
         (183.0, "engine_died", {"model": "model-a", "message": "out of memory"}),
     )
-    found = list(worker_runs(scene.experiment))
+    found = Workers(scene.experiment).look()[0]
     errors = [Lost(outcome="failed", message="timeout", count=5)]
     reported = [(one.kind, one.count, one.cause) for one in troubles(found, "a", "model-a", errors)]
     assert reported == [

@@ -205,10 +205,10 @@ def test_in_another_one_it_says_what_changed_and_claims_nothing(
     (worker,) = worker_runs(experiment)
     assert worker.last_words == "failed"
     (trouble,) = worker.troubles
-    assert "pydantic 2.5 → " in trouble["message"]
-    assert "hpcbench/worker/process.py differs" in trouble["message"]
-    assert "hpcbench resume" in trouble["message"]
-    assert trouble["message"] in capsys.readouterr().err
+    assert "pydantic 2.5 → " in trouble.message
+    assert "hpcbench/worker/process.py differs" in trouble.message
+    assert "hpcbench resume" in trouble.message
+    assert trouble.message in capsys.readouterr().err
     (file,) = experiment.workers_dir.glob("*.events.jsonl")
     assert file.name == "probe_of_element.4711_3-0.events.jsonl"
     assert [event["seq"] for event in read_lines(file)] == [1, 2]
@@ -425,7 +425,7 @@ def test_secrets_are_there_before_anything_else(
     (tmp_path / "secrets").chmod(0o755)
     with pytest.raises(SystemExit):
         ArrayTask("probe_of_element", str(experiment.path), "g0")()
-    assert "mode 0755" in next(worker_runs(experiment)).troubles[0]["message"]
+    assert "mode 0755" in next(worker_runs(experiment)).troubles[0].message
     assert len(called) == 1
 
 
