@@ -136,30 +136,40 @@ def advance(
             reopen_damaged(experiment)
             if again and before in ("incomplete", "failed"):
                 ask_again(experiment)
-        left = [] if now.cancelled else remaining(experiment)
-        open_left = [state for state in left if not now.rests(state.shard.run_task)]
-        if left and not open_left:
-            return "paused"
-        answered = count_answered(experiment)
-        if open_left and stop_over_budget(experiment, open_left):
-            now = control_state(experiment)
-            open_left = [state for state in open_left if not now.rests(state.shard.run_task)]
-        if open_left and (again or may_go_on(experiment, open_left, answered)):
-            groups = next_groups(experiment, open_left, again=again)
-            if groups and not can_submit:
-                return "left"
-            if groups:
-                if again:
-                    _require_secrets(experiment, {state.shard.run_task for state in open_left})
-                begin_round(experiment, groups, bad_nodes(experiment), answered)
+            if (result := _further_round(experiment, now, again, can_submit)) is not None:
+                return result
+            if _last_job_again(experiment, forced=again):
                 return "submitted"
-        if not now.cancelled and _last_job_again(experiment, forced=again):
-            return "submitted"
         conclude(experiment)
     secrets_file.forget(experiment)
     if can_submit:
         _cancel_the_net(experiment)
     return "concluded"
+
+
+def _further_round(
+    experiment: Experiment, now: ControlState, again: bool, can_submit: bool
+) -> str | None:
+    """Submit a round for the work that is left; the result as of `advance`, None: nothing is left to try."""
+    left = remaining(experiment)
+    open_left = [state for state in left if not now.rests(state.shard.run_task)]
+    if left and not open_left:
+        return "paused"
+    answered = count_answered(experiment)
+    if open_left and stop_over_budget(experiment, open_left):
+        now = control_state(experiment)
+        open_left = [state for state in open_left if not now.rests(state.shard.run_task)]
+    if not open_left or not (again or may_go_on(experiment, open_left, answered)):
+        return None
+    groups = next_groups(experiment, open_left, again=again)
+    if not groups:
+        return None
+    if not can_submit:
+        return "left"
+    if again:
+        _require_secrets(experiment, {state.shard.run_task for state in open_left})
+    begin_round(experiment, groups, bad_nodes(experiment), answered)
+    return "submitted"
 
 
 def _require_secrets(experiment: Experiment, run_tasks: Collection[str] | None = None) -> None:

@@ -298,8 +298,6 @@ class _Running:
     async def _connection(self, command: Command) -> AsyncIterator[Any]:
         """The streams of the SDK over the process's pipes."""
         import anyio
-        from mcp.shared.message import SessionMessage
-        from mcp_types import jsonrpc_message_adapter
 
         try:
             process = await asyncio.create_subprocess_exec(
@@ -314,44 +312,8 @@ class _Running:
         self._process = process
         incoming, read = anyio.create_memory_object_stream[Any](0)
         write, outgoing = anyio.create_memory_object_stream[Any](0)
-
-        async def receive() -> None:
-            assert process.stdout is not None
-            bad = 0
-            try:
-                async with incoming:
-                    while line := await process.stdout.readline():
-                        try:
-                            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                        except ValueError:
-                            bad += 1
-                            if bad > _MOST_BAD_LINES:
-                                return
-                            continue
-                        self._news = self._news + 1 if hasattr(message, "method") else 0
-                        if self._news > MOST_NEWS:
-                            return
-                        await incoming.send(SessionMessage(message))
-            except ValueError:  # a line beyond the limit
-                self._too_large = True
-            except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-                pass
-            finally:
-                self.ended = True
-                self._kill()
-
-        async def send() -> None:
-            assert process.stdin is not None
-            try:
-                async with outgoing:
-                    async for message in outgoing:
-                        text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                        process.stdin.write(f"{text}\n".encode())
-                        await process.stdin.drain()
-            except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-                await incoming.aclose()
-
-        tasks = [asyncio.create_task(one) for one in (receive(), send(), self._pass_log(process))]
+        sides = self._receive(process, incoming), self._send(process, outgoing, incoming)
+        tasks = [asyncio.create_task(one) for one in (*sides, self._pass_log(process))]
         try:
             yield read, write
         finally:
@@ -368,6 +330,52 @@ class _Running:
             await asyncio.gather(*tasks, return_exceptions=True)
             incoming.close()
             outgoing.close()
+
+    async def _receive(self, process: asyncio.subprocess.Process, incoming: Any) -> None:
+        """Pass on the server's messages, until it ends or sends too much of what is none."""
+        import anyio
+        from mcp.shared.message import SessionMessage
+        from mcp_types import jsonrpc_message_adapter
+
+        assert process.stdout is not None
+        bad = 0
+        try:
+            async with incoming:
+                while line := await process.stdout.readline():
+                    try:
+                        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    except ValueError:
+                        bad += 1
+                        if bad > _MOST_BAD_LINES:
+                            return
+                        continue
+                    self._news = self._news + 1 if hasattr(message, "method") else 0
+                    if self._news > MOST_NEWS:
+                        return
+                    await incoming.send(SessionMessage(message))
+        except ValueError:  # a line beyond the limit
+            self._too_large = True
+        except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            pass
+        finally:
+            self.ended = True
+            self._kill()
+
+    async def _send(
+        self, process: asyncio.subprocess.Process, outgoing: Any, incoming: Any
+    ) -> None:
+        """Pass on our messages; once the server takes none, its side is closed."""
+        import anyio
+
+        assert process.stdin is not None
+        try:
+            async with outgoing:
+                async for message in outgoing:
+                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    process.stdin.write(f"{text}\n".encode())
+                    await process.stdin.drain()
+        except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            await incoming.aclose()
 
     async def _pass_log(self, process: asyncio.subprocess.Process) -> None:
         """Pass on what the server writes to its standard error, up to a limit."""

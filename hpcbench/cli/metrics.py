@@ -153,19 +153,22 @@ def score(arguments: argparse.Namespace) -> int:
         result["values"] = values
     if arguments.json:
         print_json(result)
-        return 0
+    else:
+        _print_scored(result)
+    return 0
+
+
+def _print_scored(result: Mapping[str, Any]) -> None:
     ends = (
         "no interval"
         if result["low"] is None
         else f"95 % interval {result['low']:.{ROUNDED}g} to {result['high']:.{ROUNDED}g}"
     )
-    print(f"{arguments.name} {result['value']:.{ROUNDED}g}, {ends}")
+    print(f"{result['metric']} {result['value']:.{ROUNDED}g}, {ends}")
     print(f"{result['n']} rows of {result['documents']} documents · {result['signature']}")
-    if faults:
-        print(
-            f"{len(faults)} rows have no score; the first: row {faults[0]['row']}, {faults[0]['fault']}"
-        )
-    return 0
+    if faults := result["faults"]:
+        first = faults[0]
+        print(f"{len(faults)} rows have no score; the first: row {first['row']}, {first['fault']}")
 
 
 _OF_CLASS = ("higher_is_better", "aggregation", "accepts")

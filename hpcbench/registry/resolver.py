@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from hpcbench.errors import Problem, UserError, unknown
@@ -111,12 +111,7 @@ class Resolver(Lookup):
                 whole, by_name, written, found, site, on_cluster=executor == "slurm"
             )
         if executor == "local" and not self.problems:
-            for run_task in found:
-                if run_task is not None and run_task.model.nodes > 1:
-                    what = f"model '{run_task.model.name}' needs {run_task.model.nodes} nodes"
-                    what += ", but `executor: local` is one machine"
-                    remedy = "use `executor: slurm`"
-                    self.problems.append(run_task.problem("model", what, remedy))
+            self.problems += _beyond_one_machine(found)
         reports = self._reports(plan, source, written)
         gate = self.find(Gate, plan.gate, source, ("gate",)) if plan.gate is not None else None
         at_once = [self._with_at_once(one, gate) for one in found if one is not None]
@@ -460,6 +455,15 @@ def _places(one: WrittenRunTask) -> Places:
     }
     found = {key: one.source.place(loc) for key, loc in locs.items()}
     return Places({key: (str(file), line, column) for key, (file, line, column) in found.items()})
+
+
+def _beyond_one_machine(found: Iterable[ResolvedRunTask | None]) -> Iterator[Problem]:
+    """Models that need several nodes, for a plan that runs on this machine."""
+    for run_task in found:
+        if run_task is not None and run_task.model.nodes > 1:
+            what = f"model '{run_task.model.name}' needs {run_task.model.nodes} nodes"
+            what += ", but `executor: local` is one machine"
+            yield run_task.problem("model", what, "use `executor: slurm`")
 
 
 def _column(entry: str | MetricVersion) -> str:

@@ -30,7 +30,7 @@ from hpcbench.judging.verdict_summary import as_labels
 from hpcbench.metrics.judge import Judge
 from hpcbench.planning import plan_work
 from hpcbench.plugins import Environment
-from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.plan import Measured, ResolvedPlan
 from hpcbench.schema.site import Site
 from hpcbench.submit import Say, oauth_tokens, own_modules, secrets_file
 from hpcbench.submit.estimate import spared
@@ -86,12 +86,7 @@ def prepare(
     _ensure(root, resolved.site)
     if resolved.plan.baseline is not None:
         find(root, resolved.plan.baseline)
-    sources = {
-        f"{kind}/{definition.name}": definition.source
-        for run_task in resolved.run_tasks
-        for kind, definition in (("datasets", run_task.dataset), ("models", run_task.model))
-        if "://" in definition.source
-    }
+    sources = _sources(resolved)
     cache = open_cache(resolved.site, progress)
     resolved = localise(resolved, cache)
     _report(judge_fetched(resolved, findings, plan_file), say)
@@ -117,13 +112,7 @@ def prepare(
     copy = copy_environment(root / "cache", packages.host, say) if snapshot_env else None
     settle_all(resolved, cache)
     experiment = _new_directory(root, resolved)
-    write_atomic(experiment.plan_file, plan_file.read_text(encoding="utf-8-sig"))
-    with owner_writes():
-        write_atomic(experiment.resolved_file, resolved.model_dump_json(indent=2) + "\n")
-        keep(experiment, resolved, say)
-        experiment.jobs_dir.mkdir()
-    experiment.workers_dir.mkdir()
-    write_json(experiment.chosen_file, {name: list(one) for name, one in measured.chosen.items()})
+    _write_inputs(experiment, resolved, plan_file, measured, say)
     for name, path in labels.items():
         keep_labels(experiment, name, path)
     manifest = manifest_of(experiment, resolved, plan_file, measured, work, prepared, packages)
@@ -141,6 +130,29 @@ def prepare(
         write_json(experiment.manifest_file, manifest.to_json())
     seal(experiment)
     return experiment
+
+
+def _sources(resolved: ResolvedPlan) -> dict[str, str]:
+    """`datasets/NAME` or `models/NAME` → its URL, where data will be fetched."""
+    return {
+        f"{kind}/{definition.name}": definition.source
+        for run_task in resolved.run_tasks
+        for kind, definition in (("datasets", run_task.dataset), ("models", run_task.model))
+        if "://" in definition.source
+    }
+
+
+def _write_inputs(
+    experiment: Experiment, resolved: ResolvedPlan, plan_file: Path, measured: Measured, say: Say
+) -> None:
+    """Write all but the manifest: the plan as written and resolved, kept files, chosen samples."""
+    write_atomic(experiment.plan_file, plan_file.read_text(encoding="utf-8-sig"))
+    with owner_writes():
+        write_atomic(experiment.resolved_file, resolved.model_dump_json(indent=2) + "\n")
+        keep(experiment, resolved, say)
+        experiment.jobs_dir.mkdir()
+    experiment.workers_dir.mkdir()
+    write_json(experiment.chosen_file, {name: list(one) for name, one in measured.chosen.items()})
 
 
 def _report(findings: tuple[Finding, ...], say: Say) -> None:

@@ -103,19 +103,27 @@ def _layout(figure: Figure, page: Page) -> dict[str, Any]:
         "meta": {"described": described(figure), "notes": _notes(figure)},
     }
     if figure.kind == "sankey":
-        # One above and one below: side by side, long names collide on a narrow page.
-        heads = (
-            (0, "left", 1.02, "bottom", figure.x.titled),
-            (1, "right", -0.02, "top", figure.y.titled),
-        )
-        layout["annotations"] = [
-            {
-                "text": _short(text), "x": x, "xanchor": side, "y": y, "yanchor": edge,
-                "xref": "paper", "yref": "paper", "showarrow": False,
-            }
-            for x, side, y, edge, text in heads
-        ]  # fmt: skip
-        return layout
+        return layout | {"annotations": _sankey_heads(figure)}
+    return layout | _axes(figure, page)
+
+
+def _sankey_heads(figure: Figure) -> list[dict[str, Any]]:
+    """Names of both sides, above and below: side by side, long names collide on a narrow page."""
+    heads = (
+        (0, "left", 1.02, "bottom", figure.x.titled),
+        (1, "right", -0.02, "top", figure.y.titled),
+    )
+    return [
+        {
+            "text": _short(text), "x": x, "xanchor": side, "y": y, "yanchor": edge,
+            "xref": "paper", "yref": "paper", "showarrow": False,
+        }
+        for x, side, y, edge, text in heads
+    ]  # fmt: skip
+
+
+def _axes(figure: Figure, page: Page) -> dict[str, Any]:
+    """Both axes, and how series share them."""
     if figure.kind in ("bar", "interval"):
         down = _axis(figure.x, page) | {
             "autorange": "reversed",
@@ -124,17 +132,14 @@ def _layout(figure: Figure, page: Page) -> dict[str, Any]:
             "showgrid": False,
         }
         across = _axis(figure.y, page)
-        if figure.kind == "bar":
-            return layout | {"xaxis": across, "yaxis": down, "barmode": "group"}
-        return layout | {"xaxis": across, "yaxis": down, "scattermode": "group"}
+        mode = "barmode" if figure.kind == "bar" else "scattermode"
+        return {"xaxis": across, "yaxis": down, mode: "group"}
     if figure.kind == "heatmap":
         plain = Axis("", scale="category")
         down = _axis(plain, page) | {"autorange": "reversed"}
-        return layout | {
-            "xaxis": _axis(Axis(figure.x.label, scale="category"), page),
-            "yaxis": down,
-        }
-    found = layout | {"xaxis": _axis(figure.x, page), "yaxis": _axis(figure.y, page)}
+        across = _axis(Axis(figure.x.label, scale="category"), page)
+        return {"xaxis": across, "yaxis": down}
+    found: dict[str, Any] = {"xaxis": _axis(figure.x, page), "yaxis": _axis(figure.y, page)}
     if figure.kind == "histogram":
         found["barmode"] = "overlay"
     if figure.kind == "ecdf":
