@@ -12,7 +12,7 @@ from hpcbench.experiment.ending import Ending, ending_of, quoted
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answer import MISSING
 from hpcbench.experiment.view.metrics_json import Scores, metrics_of
-from hpcbench.experiment.view.workers import worker_runs
+from hpcbench.experiment.view.workers import WorkerEvent, worker_runs
 from hpcbench.schema.records import ANSWERED
 
 
@@ -62,13 +62,13 @@ def _with_load(found: Ending, experiment: Experiment, run_task: str) -> Ending:
     model = experiment.run_task(run_task).model.name
     last = ""
     for run in worker_runs(experiment):
-        for event in run.events:
-            if event.get("model") != model:
+        for event in map(WorkerEvent.of, run.events):
+            if event.model != model:
                 continue
-            if event["event"] == "model_ready":
+            if event.kind == "model_ready":
                 return found  # some worker loaded it: another cause keeps the run task from its end
-            if event["event"] == "model_failed":
-                last = str(event.get("message", ""))
+            if event.kind == "model_failed":
+                last = event.message
     return (
         replace(found, reason=f"{found.reason}; {model} was not loaded: {quoted(last)}")
         if last

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from hpcbench import slurm
 from hpcbench.errors import UserError
@@ -13,7 +12,7 @@ from hpcbench.experiment.claims import ShardState
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import job_name, rounds
-from hpcbench.experiment.view.workers import worker_runs
+from hpcbench.experiment.view.workers import WorkerEvent, worker_runs
 from hpcbench.planning import within
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group
@@ -199,10 +198,11 @@ class _Troubles:
         killed = _killed_for_memory(experiment)
         for run in worker_runs(experiment):
             level = levels.get(run.group, 0)
-            for event in run.events:
+            events = [WorkerEvent.of(event) for event in run.events]
+            for event in events:
                 self._read(event, level)
             if run.owner and run.job in killed:
-                last = [one["model"] for one in run.events if one["event"] == "model_loading"]
+                last = [one.model or "" for one in events if one.kind == "model_loading"]
                 self._starve(last[-1:], level, for_good=True)
 
     def level(self, model: Model) -> int | None:
@@ -214,15 +214,15 @@ class _Troubles:
         hopeless = model.name in self.failed - self.loaded
         return None if hopeless and not self._again else 0
 
-    def _read(self, event: Mapping[str, Any], level: int) -> None:
-        kind = event["event"]
+    def _read(self, event: WorkerEvent, level: int) -> None:
+        kind, model = event.kind, event.model or ""
         if kind == "model_ready":
-            self.loaded.add(event["model"])
+            self.loaded.add(model)
         elif kind in ("model_failed", "engine_died"):
-            if event.get("cause") in OUT_OF_MEMORY:
-                self._starve([event["model"]], level, for_good=kind == "model_failed")
+            if event.cause in OUT_OF_MEMORY:
+                self._starve([model], level, for_good=kind == "model_failed")
             elif kind == "model_failed":
-                self.failed.add(event["model"])
+                self.failed.add(model)
 
     def _starve(self, models: Sequence[str], level: int, *, for_good: bool) -> None:
         for model in models:

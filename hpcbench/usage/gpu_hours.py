@@ -16,13 +16,13 @@ from typing import Any, Literal
 
 from hpcbench import slurm
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.event_log import LAST_WORDS, time_of
+from hpcbench.experiment.event_log import LAST_WORDS
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import job_name, rounds, submitted_at
 from hpcbench.experiment.view.attempts import Attempt, Attempts
 from hpcbench.experiment.view.readings import GpuUse, readings
 from hpcbench.experiment.view.usage import CAUSES, Hours, Unit, Usage, written_usage
-from hpcbench.experiment.view.workers import WorkerRun, worker_runs
+from hpcbench.experiment.view.workers import WorkerEvent, WorkerRun, worker_runs
 from hpcbench.files.atomic import write_json
 from hpcbench.schema.plan import Group
 from hpcbench.usage.hours import Run, Span, hours, waited
@@ -142,7 +142,7 @@ def _workers(experiment: Experiment) -> Iterator[_WorkerTime]:
         group = groups.get(worker.array) or groups.get(worker.group)
         if group is None or not worker.owner:  # killed before its first line was whole
             continue
-        spans = [*attempts.get(worker.id, ()), *_load_spans(worker.events)]
+        spans = [*attempts.get(worker.id, ()), *_load_spans(map(WorkerEvent.of, worker.events))]
         ends = [one.end for one in spans if one.end != math.inf]
         run = Run(
             run_tasks=_models(experiment, group),
@@ -272,17 +272,17 @@ def _allocation_of(
     return earlier[-1] if earlier else None
 
 
-def _load_spans(events: Iterable[Mapping[str, Any]]) -> Iterator[Span]:
+def _load_spans(events: Iterable[WorkerEvent]) -> Iterator[Span]:
     """Loads of a worker; a load that never became ready has failed, for any reason."""
     begin, model = None, ""
     for event in events:
-        kind, at = event["event"], time_of(event)
-        ends = kind in ("model_ready", "model_failed") and event["model"] == model
+        kind, at = event.kind, event.time
+        ends = kind in ("model_ready", "model_failed") and event.model == model
         if begin is not None and (ends or kind in ("model_loading", *LAST_WORDS)):
             yield Span(begin, at, "loading" if kind == "model_ready" else "failed_loads", "", model)
             begin = None
         if kind == "model_loading":
-            begin, model = at, event["model"]
+            begin, model = at, event.model or ""
     if begin is not None:
         yield Span(begin, math.inf, "failed_loads", "", model)
 

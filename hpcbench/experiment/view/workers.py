@@ -76,6 +76,8 @@ class WorkerEvent(NamedTuple):
     """Node that it names."""
     log: str
     """A log file with details."""
+    cause: str
+    """Why an engine ended, as a name, e.g. `gpu_out_of_memory`."""
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> WorkerEvent:
@@ -91,6 +93,7 @@ class WorkerEvent(NamedTuple):
             str(event.get("signal") or ""),
             str(event.get("node") or ""),
             str(event.get("log") or ""),
+            str(event.get("cause") or ""),
         )
 
 
