@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from queue import Queue
@@ -120,7 +121,7 @@ def _scene(folder: Path, processes: int, shards: int) -> None:
     work = plan_work(plan, measured(plan, 10 * shards))
     here = Experiment(folder)
     write_atomic(here.resolved_file, plan.model_dump_json())
-    write_json(here.manifest_file, {"work": work.model_dump(mode="json"), "measured": {}})
+    write_json(here.manifest_file, {"work": asdict(work), "measured": {}})
     here.shards_dir("rt").mkdir(parents=True)
 
 

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ def write(here: Experiment, data: Path, answers: list[str]) -> None:
         lines = [line(number, answers[number]) for number in range(shard.start, shard.stop)]
         here.shard_responses("rt", shard.index, 1).write_bytes(b"".join(lines))
     known: dict[str, Any] = {"dataset_hashes": {"rt": "sha256:d"}}
-    write_json(here.manifest_file, {"work": work.model_dump(mode="json"), "measured": known})
+    write_json(here.manifest_file, {"work": asdict(work), "measured": known})
 
 
 def line(number: int, answer: str) -> bytes:

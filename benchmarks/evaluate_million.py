@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +204,7 @@ def build(folder: Path, here: Experiment, count: int) -> None:
         )
         here.shard_responses("rt", shard.index, 1).write_bytes(b"".join(lines))
     write_json(folder / "right.json", {"samples": count, "right": right, "near": near})
-    write_json(here.manifest_file, {"work": work.model_dump(mode="json"), "measured": {}})
+    write_json(here.manifest_file, {"work": asdict(work), "measured": {}})
 
 
 def line(number: int, answer: str) -> bytes:

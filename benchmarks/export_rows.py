@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def build(folder: Path, here: Experiment, rows: int) -> None:
             path.write_bytes(b"".join(line(n, f"{n * 7919 % 100_000:05d}") for n in range(SHARD)))
         else:
             os.link(first, path)
-    write_json(here.manifest_file, {"work": work.model_dump(mode="json"), "measured": {}})
+    write_json(here.manifest_file, {"work": asdict(work), "measured": {}})
     col = polars.col("n")
     text = polars.String
     here.scores_dir.mkdir()

@@ -64,7 +64,7 @@ portal = Portal(home, Options(home), open_index(sys.argv[2] or None, home), Hub(
 follower = Follower(portal)
 started = time.perf_counter()
 follower.start()
-assert follower.wait_until_read(3600)
+assert follower._whole.wait(3600)
 figures = {"seconds": time.perf_counter() - started, "busy": time.process_time()}
 while portal.index.unknown():
     time.sleep(0.2)

@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -340,13 +340,13 @@ def _submit(here: Experiment, plan: ResolvedPlan, size: Size, created: float) ->
                                  "version": f"1.{number}"} for number in range(190)}},
         "packages": {}, "plugin_packages": {}, "sources": {}, "host_packages": None, "snapshot": None,
         "measured": found.model_dump(mode="json", exclude={"chosen"}),
-        "work": work.model_dump(mode="json"),
+        "work": asdict(work),
         "stage_keys": {name: {"inference": f"{number:064x}", "evaluation": f"{number:064x}"}
                        for number, name in enumerate(names)},
     }  # fmt: skip
     write_json(here.manifest_file, manifest)
     with EventLog(here.submission_file) as log:
-        groups = [group.model_dump(mode="json") for group in work.groups]
+        groups = [asdict(group) for group in work.groups]
         log.write("round", round=0, groups=groups, excluded=[], answered=0)
         log.write("intent", step="supervise")
         log.write("submitted", step="supervise", job=f"{socket.gethostname()}:{os.getpid()}")

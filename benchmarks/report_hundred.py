@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ def build(folder: Path, here: Experiment, count: int) -> None:
     write_json(
         here.manifest_file,
         {
-            "version": 1, "work": work.model_dump(mode="json"), "hpcbench": "0", "python": "3",
+            "version": 1, "work": asdict(work), "hpcbench": "0", "python": "3",
             "created": "2026-11-20T14:32:00+0000", "host": "login1", "plan_key": "f" * 64, "seed": 0,
             "git": {"plan": None, "hpcbench": None}, "packages": {}, "environments": {},
             "measured": {"model_hashes": {}, "dataset_hashes": hashes},

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -126,7 +127,7 @@ def _scene(folder: Path) -> Experiment:
     assert len(work.shards) == TASKS * SHARDS, len(work.shards)
     here = Experiment(folder / "experiments" / "20261120-1432-plan-aaaa")
     write_atomic(here.resolved_file, plan.model_dump_json())
-    write_json(here.manifest_file, {"work": work.model_dump(mode="json"), "measured": {}})
+    write_json(here.manifest_file, {"work": asdict(work), "measured": {}})
     held = WORKERS // TASKS
     for number, name in enumerate(names):
         here.shards_dir(name).mkdir(parents=True)
