@@ -139,13 +139,6 @@ class _Stretch:
         return (self.high, self.low) if self.swapped else (self.low, self.high)
 
 
-def spread(count: int, limit: int) -> list[int]:
-    """`limit` places among `count`, evenly spread, with the first and the last."""
-    if count <= limit:
-        return list(range(count))
-    return sorted({round(place * (count - 1) / (limit - 1)) for place in range(limit)})
-
-
 def extremes(values: Sequence[float | None], limit: int) -> list[int]:
     """At most `limit` places: least and greatest values of equal stretches, and both ends."""
     count = len(values)

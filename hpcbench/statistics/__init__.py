@@ -11,8 +11,8 @@ each value has a cluster, its document, and documents are the sampling unit:
 - any other value computed from sums (BLEU, macro F1): the same for the jackknife's pseudo-values;
 - a quantile (the 95th percentile of a latency): order statistics, which assume no form of distribution, by
   clusters where there are any;
-- repeated answers to the same samples: variance within and between (`repeats`), the chance that one of k
-  attempts succeeds, or all of k (`pass_at`, `pass_all`);
+- repeated answers to the same samples: the chance that one of k attempts succeeds, or all of k (`pass_at`,
+  `pass_all`);
 - two runs: differences by sample, clustered by document, with a verdict (`compare`), and Holm's correction
   for many (`with_holm`);
 - two alternating arms: looks at the comparison while it runs (`nominal_levels`), and removal of the order
@@ -84,7 +84,7 @@ from hpcbench.statistics.quantiles import (
 from hpcbench.statistics.recovered import log_widths
 from hpcbench.statistics.sequential import crossover, nominal_levels, spent
 from hpcbench.statistics.sums import ratio, ratio_interval, sums_interval
-from hpcbench.statistics.variance import Repeats, intraclass_correlation, repeats
+from hpcbench.statistics.variance import intraclass_correlation
 
 __all__ = [
     "MANY_CLUSTERS",
@@ -96,7 +96,6 @@ __all__ = [
     "Comparison",
     "Interval",
     "Pairs",
-    "Repeats",
     "Verdict",
     "agreement",
     "changes",
@@ -132,7 +131,6 @@ __all__ = [
     "quantile_interval",
     "ratio",
     "ratio_interval",
-    "repeats",
     "samples_needed",
     "spent",
     "sums_interval",
