@@ -21,12 +21,11 @@ from hpcbench.parsers.by_name import (
     PageHtml,
     Text,
 )
-from hpcbench.parsers.deepseek import Box, Layout, Region, layout
+from hpcbench.parsers.deepseek import Layout, layout
 from hpcbench.parsers.reader import Read, reader, reading_of, same_reading, version_of
 from hpcbench.parsers.structured import DataParser, Output
 
 __all__ = [
-    "Box",
     "DataParser",
     "DeepSeekOcr",
     "DocTags",
@@ -39,7 +38,6 @@ __all__ = [
     "Output",
     "PageHtml",
     "Read",
-    "Region",
     "Text",
     "layout",
     "reader",
