@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpcbench.environments.recipes import Recipe, Step
+from hpcbench.environments.dockerfile import Instruction, instructions
+from hpcbench.environments.recipes import Recipe
 from hpcbench.errors import Problem
 from hpcbench.secret import written_out
 
@@ -24,15 +25,19 @@ _PINNED = re.compile(
 
 def lint(recipe: Recipe) -> list[Problem]:
     """Everything about a recipe that is not as it should be, by line."""
-    found = [*_base(recipe), *_variables(recipe)]
-    for step in recipe.steps:
-        if step.keyword == "RUN":
-            found += _run(recipe, step)
+    found: list[Problem] = []
+    for one in instructions(recipe.path.read_text(encoding="utf-8"), str(recipe.path)):
+        if one.keyword == "FROM":
+            found += _base(recipe, one)
+        elif one.keyword in ("ARG", "ENV"):
+            found += _variables(recipe, one)
+        elif one.keyword == "RUN":
+            found += _run(recipe, one)
     return sorted(found, key=lambda one: (one.file != str(recipe.path), one.line or 0))
 
 
-def _base(recipe: Recipe) -> Iterator[Problem]:
-    base, place = recipe.base, (str(recipe.path), recipe.base_line, 1)
+def _base(recipe: Recipe, one: Instruction) -> Iterator[Problem]:
+    base, place = recipe.base, (str(recipe.path), one.line, 1)
     if base.digest is not None:
         return
     name = f"{base.host}/{base.repository}:{base.tag}"
@@ -44,16 +49,17 @@ def _base(recipe: Recipe) -> Iterator[Problem]:
         yield Problem("the base's tag is `latest`", *place, remedy="name a version")
 
 
-def _variables(recipe: Recipe) -> Iterator[Problem]:
-    for keyword, line, name, value in recipe.variables:
+def _variables(recipe: Recipe, one: Instruction) -> Iterator[Problem]:
+    for word in one.words():
+        name, _, value = word.plain.partition("=")
         if written_out(name, value) or _LOGIN.search(value):
             yield Problem(
-                f"{keyword} {name} writes a secret into the image", str(recipe.path), line, 1,
+                f"{one.keyword} {name} writes a secret into the image", str(recipe.path), one.line, 1,
                 remedy="give it to the job, as `${env:NAME}` in a definition",
             )  # fmt: skip
 
 
-def _run(recipe: Recipe, step: Step) -> Iterator[Problem]:
+def _run(recipe: Recipe, step: Instruction) -> Iterator[Problem]:
     place = (str(recipe.path), step.line, 1)
     if _PIPED.search(step.text):
         remedy = "COPY it, or check its SHA-256 before it is run"

@@ -54,38 +54,21 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """The build commands of one instruction."""
-
-    keyword: str
-    line: int
-    shell: str
-    """Commands of /bin/sh, one a line."""
-    text: str = ""
-    """RUN as written."""
-
-
-@dataclass(frozen=True, slots=True)
 class Recipe:
     """A parsed Dockerfile."""
 
     path: Path
     base: Reference
     """The image in FROM."""
-    base_line: int
-    """Line of FROM."""
-    steps: tuple[Step, ...]
+    steps: tuple[str, ...]
+    """Commands of /bin/sh of each instruction, one a line."""
     files: tuple[Copied, ...]
     environment: Mapping[str, Pieces]
     """Variables from ENV; unresolved variables are those of the base image."""
-    variables: tuple[tuple[str, int, str, str], ...]
-    """Every ARG and ENV: keyword, line, name, value."""
     labels: Mapping[str, str]
     entrypoint: tuple[str, ...] | None
     command: tuple[str, ...]
     workdir: str
-    notes: tuple[Problem, ...]
-    """The ignored parts, with the reasons."""
     digest_of_rest: str
     """SHA-256 of everything but the base."""
 
@@ -129,7 +112,7 @@ class Recipe:
         if not self.steps:
             return []
         # Otherwise the user's own umask would change the image.
-        lines = ["set -e", "umask 022", *(line for s in self.steps for line in s.shell.split("\n"))]
+        lines = ["set -e", "umask 022", *"\n".join(self.steps).split("\n")]
         return [*lines, f"rm -rf {STAGING}"] if self.files else lines
 
     def _runscript(self) -> list[str]:
@@ -168,28 +151,25 @@ class _Reader:
     path: Path
     args: dict[str, str]
     base: Reference | None = None
-    base_line: int = 0
     defaults: dict[str, Pieces] = field(default_factory=dict)
     """ARGs before FROM."""
     known: dict[str, Pieces] = field(default_factory=dict)
     """ARGs and ENVs that an instruction may use."""
     environment: dict[str, Pieces] = field(default_factory=dict)
-    variables: list[tuple[str, int, str, str]] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
     files: list[Copied] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
     entrypoint: tuple[str, ...] | None = None
     command: tuple[str, ...] = ()
     command_at: Instruction | None = None
     workdir: str = "/"
-    notes: list[Problem] = field(default_factory=list)
     declared: set[str] = field(default_factory=set)
 
     def read(self, one: Instruction) -> None:
         """Process one instruction."""
         readers: dict[str, Callable[[Instruction], None]] = {
             "ARG": self._arg, "FROM": self._from, "ENV": self._env, "COPY": self._copy,
-            "RUN": self._run, "WORKDIR": self._workdir, "USER": self._user, "LABEL": self._label,
+            "RUN": self._run, "WORKDIR": self._workdir, "USER": _ignored, "LABEL": self._label,
             "ENTRYPOINT": self._entrypoint, "CMD": self._cmd,
         }  # fmt: skip
         if one.keyword not in readers:
@@ -229,9 +209,8 @@ class _Reader:
         copied = [(one.path.relative_to(self._folder).as_posix(), one.sha256) for one in self.files]
         rest = json.dumps([_sha256(text.encode()), copied, sorted(self.args.items())])
         return Recipe(
-            self.path, self.base, self.base_line, tuple(self.steps), tuple(self.files),
-            self.environment, tuple(self.variables), self.labels, self.entrypoint, self.command,
-            self.workdir, tuple(self.notes), _sha256(rest.encode()),
+            self.path, self.base, tuple(self.steps), tuple(self.files), self.environment, self.labels,
+            self.entrypoint, self.command, self.workdir, _sha256(rest.encode()),
         )  # fmt: skip
 
     @property
@@ -250,12 +229,12 @@ class _Reader:
                 value = self.defaults.get(name)
             if value is None:
                 continue
-            self.variables.append(("ARG", one.line, name, _plain(one, word, value)))
+            _plain(one, word, value)  # refuses a value that only the base image knows
             if self.base is None:
                 self.defaults[name] = value
             elif name not in self.environment:  # in Docker, ENV wins over an ARG, even a later one
                 self.known[name] = value
-                self.steps.append(Step("ARG", one.line, f"export {name}={_double(value)}"))
+                self.steps.append(f"export {name}={_double(value)}")
 
     def _from(self, one: Instruction) -> None:
         if self.base is not None:
@@ -269,7 +248,6 @@ class _Reader:
         except UserError as error:
             first = error.problems[0]
             raise one.wrong(first.message, first.remedy or "", words[0].offset) from error
-        self.base_line = one.line
 
     def _env(self, one: Instruction) -> None:
         said, settled = dict[str, Pieces](), dict[str, Pieces]()
@@ -279,11 +257,10 @@ class _Reader:
                 raise one.wrong("ENV without `=`", "write ENV NAME=VALUE", word.offset)
             # Variables have the values they had before this instruction.
             settled[name] = substituted(said[name], self.known)
-            self.variables.append(("ENV", one.line, name, _shown(settled[name])))
         self.known |= settled
         self.environment |= settled
         words = " ".join(f"{name}={_double(value)}" for name, value in said.items())
-        self.steps.append(Step("ENV", one.line, f"export {words}"))
+        self.steps.append(f"export {words}")
 
     def _copy(self, one: Instruction) -> None:
         listed = one.as_list()
@@ -299,7 +276,7 @@ class _Reader:
             staged = f"{STAGING}/{len(self.files)}/{path.name}"
             self.files.append(Copied(path, _sha256(path.read_bytes()), staged))
             commands.append(f"cp -p {_quoted(staged)} {_quoted(target)}")
-        self.steps.append(Step("COPY", one.line, "\n".join(commands)))
+        self.steps.append("\n".join(commands))
 
     def _copied(self, one: Instruction, word: Word) -> Path:
         name = self._text(one, word, self.known)
@@ -322,7 +299,7 @@ class _Reader:
         listed = one.as_list()
         # Docker runs each RUN in its own shell, without `set -e`: a variable or folder change ends with it.
         argv = ["/bin/sh", "-c", one.text] if listed is None else listed
-        self.steps.append(Step("RUN", one.line, _joined(argv), one.text))
+        self.steps.append(_joined(argv))
 
     def _workdir(self, one: Instruction) -> None:
         words = one.words()
@@ -331,12 +308,7 @@ class _Reader:
         folder = self._text(one, words[0], self.known)
         self.workdir = posixpath.normpath(posixpath.join(self.workdir, folder))
         folder = _quoted(self.workdir)
-        self.steps.append(Step("WORKDIR", one.line, f"mkdir -p {folder}\ncd {folder}"))
-
-    def _user(self, one: Instruction) -> None:
-        problem = Problem("hpcbench ignores USER", str(self.path), one.line, 1)
-        remedy = "a container of Apptainer runs as the user that starts it; the build runs as root"
-        self.notes.append(problem._replace(remedy=remedy))
+        self.steps.append(f"mkdir -p {folder}\ncd {folder}")
 
     def _label(self, one: Instruction) -> None:
         for word in one.words():
@@ -360,6 +332,10 @@ class _Reader:
         return _plain(one, word, substituted(word.pieces, known))
 
 
+def _ignored(one: Instruction) -> None:
+    """USER: a container of Apptainer runs as the user that starts it, and the build runs as root."""
+
+
 def _assigned(
     one: Instruction, word: Word, name: str = r"[A-Za-z_]\w*"
 ) -> tuple[str, bool, Pieces]:
@@ -380,10 +356,6 @@ def _plain(one: Instruction, word: Word, pieces: Pieces) -> str:
                 "give it a value by ARG; hpcbench does not know the variables of the base image"
             )
             raise one.wrong(f"no value for ${piece.name}", remedy, word.offset)
-    return _shown(pieces)
-
-
-def _shown(pieces: Pieces) -> str:
     return Word(0, pieces).plain
 
 
