@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from hpcbench.data.annotations import ListedRows, Record, Rows, value_of
+from hpcbench.data.annotations import ChangedRows, ListedRows, Record, Rows, value_of
 from hpcbench.data.box_annotations import boxes, packed
 from hpcbench.data.references import is_empty
 from hpcbench.data.sibling_files import SUFFIXES, SiblingFiles
@@ -133,7 +133,7 @@ class HfDisk(TableDataset):
             for column, feature in features.items()
             if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
         }
-        return _Labelled(rows, names)
+        return ChangedRows(rows, partial(_named, labels=names)) if names else rows
 
     def files(self) -> Iterable[Path]:
         """Arrow files and the files that describe them; of all splits, if the definition names none."""
@@ -144,36 +144,11 @@ class HfDisk(TableDataset):
         return sorted({*super().files(), *described})
 
 
-class _Labelled:
-    """Rows whose class numbers become class names."""
-
-    def __init__(self, rows: Rows, labels: Mapping[str, list[str]]) -> None:
-        self._rows, self._labels = rows, labels
-
-    def light(self, keys: Collection[str] | None) -> Iterable[Record | Problem]:
-        return (self._named(row) for row in self._rows.light(keys))
-
-    def at(self, places: Iterable[int], keys: Collection[str] | None = None) -> Iterator[Record]:
-        for row in self._rows.at(places, keys):
-            yield self._named(row)  # type: ignore[misc]
-
-    def place(self, index: int) -> tuple[Path, int]:
-        return self._rows.place(index)
-
-    def names(self) -> Mapping[str, bool] | None:
-        return self._rows.names()
-
-    def _named(self, row: Record | Problem) -> Record | Problem:
-        if isinstance(row, Problem) or not self._labels:
-            return row
-        known = {
-            name: names for name, names in self._labels.items() if isinstance(row.get(name), int)
-        }
-        # -1 means no label, as in test splits
-        named = {
-            name: names[row[name]] if row[name] >= 0 else None for name, names in known.items()
-        }
-        return {**row, **named}
+def _named(row: Record, labels: Mapping[str, list[str]]) -> Record:
+    """A row with names instead of the numbers of classes."""
+    numbers = {name: row[name] for name in labels if isinstance(row.get(name), int)}
+    # -1 means no label, as in test splits
+    return {**row, **{one: labels[one][at] if at >= 0 else None for one, at in numbers.items()}}
 
 
 class _Made(TableDataset):
