@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from getpass import getuser
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -247,46 +247,52 @@ def environment(
     )
 
 
-def wrap(
-    environment: Environment,
-    argv: Sequence[str],
-    mounts: Sequence[str],
-    env: Mapping[str, str],
-    gpus: int,
-    container: ContainerSite,
-) -> Command:
-    """The runner, instructed by a variable: every user can read an argument list.
+class RentedEnvironment:
+    """The base class of environments on rented machines."""
 
-    Read-only mounts are copied into the machine. Writable mounts start empty there and are copied back; files
-    that already exist here are appended to.
-    """
-    if gpus and not container.options.get("gpu_types"):
-        raise EnvironmentFault(
-            "container.options names no gpu_types, but the model needs a GPU",
-            remedy="name some in the provider's spelling, e.g. `gpu_types: [NVIDIA L40S]` at RunPod, "
-            "`gpu_types: [L40S]` with SkyPilot",
-        )
-    folders = tuple(Bind.parse(mount) for mount in (*mounts, *container.binds))
-    for folder in folders:
-        if not Path(folder.source).exists():
+    api: ClassVar[int] = 1
+
+    def wrap(
+        self,
+        environment: Environment,
+        argv: Sequence[str],
+        mounts: Sequence[str],
+        env: Mapping[str, str],
+        gpus: int,
+        container: ContainerSite,
+    ) -> Command:
+        """The runner, instructed by a variable: every user can read an argument list.
+
+        Read-only mounts are copied into the machine. Writable mounts start empty there and are copied back;
+        files that already exist here are appended to.
+        """
+        if gpus and not container.options.get("gpu_types"):
             raise EnvironmentFault(
-                f"cannot copy {folder.source} to the rented machine: it is not on this machine"
+                "container.options names no gpu_types, but the model needs a GPU",
+                remedy="name some in the provider's spelling, e.g. `gpu_types: [NVIDIA L40S]` at RunPod, "
+                "`gpu_types: [L40S]` with SkyPilot",
             )
-    spec = Spec(
-        kind=environment.kind,
-        options=dict(container.options),
-        image=environment.path,
-        argv=tuple(words(argv)),
-        env=dict(env),
-        mounts=folders,
-        gpus=gpus,
-        cache=environment.details["cache"],
-        requirements=tuple(json.loads(environment.details["requirements"])),
-    )
-    return Command(
-        [sys.executable, "-m", "hpcbench.environments.rented_run"],
-        {SPEC: spec.model_dump_json()},
-    )
+        folders = tuple(Bind.parse(mount) for mount in (*mounts, *container.binds))
+        for folder in folders:
+            if not Path(folder.source).exists():
+                raise EnvironmentFault(
+                    f"cannot copy {folder.source} to the rented machine: it is not on this machine"
+                )
+        spec = Spec(
+            kind=environment.kind,
+            options=dict(container.options),
+            image=environment.path,
+            argv=tuple(words(argv)),
+            env=dict(env),
+            mounts=folders,
+            gpus=gpus,
+            cache=environment.details["cache"],
+            requirements=tuple(json.loads(environment.details["requirements"])),
+        )
+        return Command(
+            [sys.executable, "-m", "hpcbench.environments.rented_run"],
+            {SPEC: spec.model_dump_json()},
+        )
 
 
 def sweep(machines: Machines, kind: str, cache: Path, say: Callable[[str], None]) -> None:

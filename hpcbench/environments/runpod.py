@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
@@ -23,7 +23,7 @@ from hpcbench.environments.oci import resolve
 from hpcbench.environments.rented import NotRented, Order
 from hpcbench.environments.runpod_api import Api, ApiFault
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.plugins import Command, Environment
+from hpcbench.plugins import Environment
 from hpcbench.schema.image_reference import Reference
 from hpcbench.schema.site import ContainerSite
 from hpcbench.ssh.login import Host
@@ -48,10 +48,8 @@ exec /usr/sbin/sshd -D -e -h /run/hpcbench.host -o PermitRootLogin=prohibit-pass
 keeps it; a host key in the image would be public, so a new one is generated."""
 
 
-class RunPod:
+class RunPod(rented.RentedEnvironment):
     """`docker://…`, as in the other environments."""
-
-    api: ClassVar[int] = 1
 
     class Options(BaseModel, extra="forbid", frozen=True):
         """The rented machine, and its highest price."""
@@ -122,18 +120,6 @@ class RunPod:
         digest = resolve(named, container.insecure_registries)
         image = named.at(digest)
         return rented.environment("runpod", reference, image, digest, cache, requirements)
-
-    def wrap(
-        self,
-        environment: Environment,
-        argv: Sequence[str],
-        mounts: Sequence[str],
-        env: Mapping[str, str],
-        gpus: int,
-        container: ContainerSite,
-    ) -> Command:
-        """The runner."""
-        return rented.wrap(environment, argv, mounts, env, gpus, container)
 
     @staticmethod
     def machines_of(options: Mapping[str, Any]) -> Pods:

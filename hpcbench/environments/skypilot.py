@@ -18,7 +18,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -28,7 +28,7 @@ from hpcbench.environments.oci import resolve
 from hpcbench.environments.rented import Order
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.atomic import write_json
-from hpcbench.plugins import Command, Environment
+from hpcbench.plugins import Environment
 from hpcbench.schema.image_reference import Reference
 from hpcbench.schema.site import ContainerSite
 from hpcbench.ssh.login import Host
@@ -47,10 +47,8 @@ NO_IMAGE = "skypilot:"
 INSTALL = "install it into an environment of its own, `python3 -m venv sky && sky/bin/pip install skypilot`"
 
 
-class SkyPilot:
+class SkyPilot(rented.RentedEnvironment):
     """`docker://…`, as in the other environments, or `skypilot:`, the machine's own Python."""
-
-    api: ClassVar[int] = 1
 
     class Options(BaseModel, extra="forbid", frozen=True):
         """The rented machine, and its highest price."""
@@ -108,18 +106,6 @@ class SkyPilot:
             image = named.at(digest)
         clusters.plan(image, cache)
         return rented.environment("skypilot", reference, image, digest, cache, requirements)
-
-    def wrap(
-        self,
-        environment: Environment,
-        argv: Sequence[str],
-        mounts: Sequence[str],
-        env: Mapping[str, str],
-        gpus: int,
-        container: ContainerSite,
-    ) -> Command:
-        """The runner."""
-        return rented.wrap(environment, argv, mounts, env, gpus, container)
 
     @staticmethod
     def machines_of(options: Mapping[str, Any]) -> Clusters:
