@@ -59,11 +59,6 @@ class Confinement(NamedTuple):
     """Why something does not hold."""
 
     @property
-    def whole(self) -> bool:
-        """Whether all of it holds."""
-        return self.network and self.files and self.processes
-
-    @property
     def missing(self) -> str:
         """One line that says what does not hold; empty: all holds."""
         parts = {

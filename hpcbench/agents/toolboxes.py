@@ -108,7 +108,6 @@ async def toolbox_of(
     *,
     locked: Mapping[str, str] | None = None,
     beside: Collection[str] = (),
-    at_once: int = 0,
     near: str | None = None,
     say: Callable[[str], None] = lambda line: None,
     only_listed: bool = False,
@@ -121,7 +120,6 @@ async def toolbox_of(
         container: settings of containers on this site, for what runs in hpcbench's own Python.
         locked: name → `ToolSpec.sha256` of the manifest: each tool must still be so. None: not compared.
         beside: names of tools that the loop runs itself; they are left out, and their names are taken.
-        at_once: calls of plugins at the same time, per place; 0: as many as there are processors.
         near: a folder on this node for files of calls; None: the node's own.
         say: receives news of tools, a line each: what is not isolated here, what was started again.
         only_listed: plugins are only imported, not constructed, and cannot be called.
@@ -150,7 +148,7 @@ async def toolbox_of(
             else:
                 box = ToolHost(
                     [_job(one) for one in entries_here], environment, memory_gb=memory,
-                    network=first.network, at_once=at_once, folder=folder, say=say,
+                    network=first.network, folder=folder, say=say,
                 )  # fmt: skip
             opened.push_async_callback(box.close)
             boxes |= {one.name: box for one in entries_here}

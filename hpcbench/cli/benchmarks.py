@@ -21,7 +21,6 @@ from hpcbench.schema.model import Model, ModelChoice
 from hpcbench.schema.names import id_of
 from hpcbench.schema.run_task import RunTask
 
-
 PAGE = """\
 # Benchmarks
 

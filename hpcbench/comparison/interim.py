@@ -123,7 +123,7 @@ def _compared(
     level = 1 - nominal
     with tempfile.TemporaryDirectory(prefix="hpcbench-look-") as folder:
         scored = [_scored(experiment, name, done, Path(folder)) for name in names]
-        samples = SamplePairs.of(scored[:1], scored[1:], only_asked=False)
+        samples = SamplePairs.of(scored[:1], scored[1:])
         quality = [one.to_look() for one in _differences(samples, margins, level)]
         answers = {
             letter: {

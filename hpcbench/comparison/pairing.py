@@ -155,21 +155,14 @@ class SamplePairs:
     """Differences in question and counting, in words."""
 
     @classmethod
-    def of(
-        cls, baseline: Sequence[Scored], candidate: Sequence[Scored], *, only_asked: bool = True
-    ) -> SamplePairs:
-        """Pair samples by id.
-
-        Args:
-            baseline: runs of one run task.
-            candidate: runs of the other.
-            only_asked: leave out samples that no run has asked yet; else they count as failed samples do.
+    def of(cls, baseline: Sequence[Scored], candidate: Sequence[Scored]) -> SamplePairs:
+        """Pair samples of two run tasks' runs by id; a sample that no run has asked yet counts as failed.
 
         Raises:
             UserError: a run contains a sample twice.
         """
         sides = baseline, candidate
-        rows, asked_alone = _paired([_samples_of(runs) for runs in sides], only_asked=only_asked)
+        rows, asked_alone = _paired([_samples_of(runs) for runs in sides], only_asked=False)
         return cls(sides, rows, asked_alone)
 
     @property
@@ -258,7 +251,7 @@ def pair_run_tasks(
     )
     known = None not in hashes and hashes[0] == hashes[1]
     frames = [_samples_of([side], () if known else ("references",)) for side in scored]
-    rows, asked_alone = _paired(frames)
+    rows, asked_alone = _paired(frames, only_asked=True)
     unlike = 0
     if not known and len(rows[0]):
         references = [frame["references"][some] for frame, some in zip(frames, rows, strict=True)]
@@ -291,7 +284,7 @@ def _samples_of(runs: Sequence[Scored], more: Sequence[str] = ()) -> Any:
 
 
 def _paired(
-    frames: Sequence[Any], *, only_asked: bool = True
+    frames: Sequence[Any], *, only_asked: bool
 ) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[int, int]]:
     """Rows of samples that both sides have, and how many samples only one side has."""
     import numpy

@@ -114,7 +114,6 @@ class Keys:
                 remedy = f"write FIELD=KEY; FIELD is one of {', '.join(self.FIELDS)}, meta.NAME"
                 raise UserError(Problem(f"--map {one}", remedy=remedy))
             self._keys[name] = key
-        self.given = tuple(given)
 
     def of(self, record: Mapping[str, Any], name: str, own: Any, place: Problem) -> Any:
         """A field of a record: from the given key, else the kit's own value.

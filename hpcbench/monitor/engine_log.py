@@ -58,8 +58,6 @@ class LoggedMemory:
     """Memory of captured CUDA graphs; 0 without graphs."""
     kv_cache: int | None = None
     """Memory reserved for the key-value cache."""
-    on_cpu: bool = False
-    """Whether the log is of the CPU backend: its cache is in the host's memory."""
 
 
 def logged_memory(lines: Iterable[str]) -> LoggedMemory:
@@ -69,7 +67,7 @@ def logged_memory(lines: Iterable[str]) -> LoggedMemory:
     estimates: list[float] = []
     captured: list[float] = []
     usages: list[tuple[float, float, float]] = []
-    applied = on_cpu = False
+    applied = False
     for line in lines:
         if found := _LOADED.search(line):
             weights.append(float(found[1]))
@@ -84,7 +82,6 @@ def logged_memory(lines: Iterable[str]) -> LoggedMemory:
             captured.append(float(found[1]))
         elif found := _CPU_CACHE.search(line):
             cache.append(float(found[1]))
-            on_cpu = True
         applied = applied or _APPLIED in line
     consumed = activation = graphs = None
     if usages:
@@ -98,7 +95,6 @@ def logged_memory(lines: Iterable[str]) -> LoggedMemory:
         activation=_bytes(activation),
         graphs=_bytes(graphs),
         kv_cache=_bytes(max(cache, default=None)),
-        on_cpu=on_cpu,
     )
 
 

@@ -53,7 +53,7 @@ def tell(experiment: Experiment, state: str, tables: Mapping[str, Any] | None) -
     """
     failed: list[str] = []
     for tracker in experiment.resolved.plan.trackers if tables is not None else ():
-        failed += _tried("trackers", tracker.plugin, tracker.options, "log", tables)
+        failed += _logged(tracker.plugin, tracker.options, tables)
     return failed + _settled(experiment, _end(experiment, state, tables))
 
 
@@ -301,10 +301,10 @@ def _lock(experiment: Experiment) -> Path:
 # --- trackers ------------------------------------------------------------------------------------------
 
 
-def _tried(kind: str, name: str, options: Mapping[str, Any], method: str, what: Any) -> list[str]:
+def _logged(name: str, options: Mapping[str, Any], tables: Any) -> list[str]:
     try:
-        plugin = plugins.load(kind, name)
-        getattr(plugin(plugins.revealed(plugin, options)), method)(what)
+        plugin = plugins.load("trackers", name)
+        plugin(plugins.revealed(plugin, options)).log(tables)
     except Exception as error:  # noqa: BLE001 - foreign code and foreign servers: reported, never raised
-        return [secret.mask(f"{kind} {name}: {type(error).__name__}: {error}")]
+        return [secret.mask(f"trackers {name}: {type(error).__name__}: {error}")]
     return []

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -378,7 +379,7 @@ def _stat(path: Path) -> tuple[int, int] | None:
 def _created(experiment: Experiment, submitted: object) -> float:
     """Time of submission, from the manifest, else from the id, else from the folder."""
     try:
-        return time_of(str(submitted), "%Y-%m-%dT%H:%M:%S%z")
+        return datetime.strptime(str(submitted), "%Y-%m-%dT%H:%M:%S%z").timestamp()
     except ValueError:
         pass
     try:
@@ -390,17 +391,6 @@ def _created(experiment: Experiment, submitted: object) -> float:
         )
     except (OSError, ValueError, OverflowError):
         return 0.0
-
-
-def time_of(text: str, form: str) -> float:
-    """A time as seconds since the epoch.
-
-    Raises:
-        ValueError: the text does not have this form.
-    """
-    from datetime import datetime
-
-    return datetime.strptime(text, form).timestamp()  # noqa: DTZ007 - the form has a zone
 
 
 @lru_cache(maxsize=256)

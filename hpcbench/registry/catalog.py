@@ -192,25 +192,18 @@ class Catalog:
                 return registry.label
         return "plan"
 
-    def get(
-        self, model: type[DefinitionT], name: str, asked: tuple[Source, Loc] | None = None
-    ) -> DefinitionT:
+    def get(self, model: type[DefinitionT], name: str) -> DefinitionT:
         """The definition of that kind and name.
-
-        Args:
-            model: kind of definition.
-            name: its name.
-            asked: where the name is written, for the error.
 
         Raises:
             UserError: there is none, or it is wrong.
         """
-        return self.get_with_source(model, name, asked)[0]
+        return self.get_with_source(model, name)[0]
 
     def get_with_source(
         self, model: type[DefinitionT], name: str, asked: tuple[Source, Loc] | None = None
     ) -> tuple[DefinitionT, Source]:
-        """The definition and its source; see `get`."""
+        """The definition and its source, see `get`; `asked`: where the name is written, for the error."""
         kind = FOLDERS[model]
         found = self._key(kind, name, asked)
         if found is None:

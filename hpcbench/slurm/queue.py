@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -33,11 +32,6 @@ class Snapshot:
     """Time of the question to Slurm, seconds since the epoch; 0: Slurm never answered."""
     fault: str | None = None
     """Why Slurm has not answered since; then a job missing here may still exist."""
-
-    @property
-    def age(self) -> float:
-        """Seconds since the question to Slurm."""
-        return max(0.0, time.time() - self.time)
 
     def find(self, job: str) -> Job | None:
         """A job or array task by its id, also a task that is pending with others of its array."""

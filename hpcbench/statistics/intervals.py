@@ -106,27 +106,22 @@ def sums_limits(
     return Interval(estimate, low, high, n, groups, found.method, level, error)
 
 
-def clustered_standard_error(
-    values: Values, clusters: Clusters = None, weights: Values | None = None
-) -> float | None:
+def clustered_standard_error(values: Values, clusters: Clusters = None) -> float | None:
     """CR1 standard error of the mean: sqrt(G/(G-1) * sum over clusters of (sum of residuals)²) / n.
 
-    With one value per cluster this is the usual s / sqrt(n). With weights w, residuals are w * (value -
-    weighted mean) and n is the sum of weights.
+    With one value per cluster this is the usual s / sqrt(n).
 
     Args:
         values: one per sample.
         clusters: the cluster of each value; None: each value is a cluster.
-        weights: of the samples; None: equal weights.
 
     Returns:
         The error in the unit of the values; None for a single cluster.
 
     Raises:
-        ValueError: there are no values, unequal lengths, a value that is not finite, a negative weight, or
-            only zero weights.
+        ValueError: there are no values, unequal lengths, or a value that is not finite.
     """
-    found = _spread(values, clusters, weights)
+    found = _spread(values, clusters, None)
     return found.error if found.groups > 1 else None
 
 

@@ -118,7 +118,6 @@ class Choices:
     """
 
     def __init__(self, registries: Sequence[Path] = ()) -> None:
-        self.registries = registries
         self.catalog = Catalog(registries)
         self.unreadable: dict[str, UserError] = {}
         """`KIND/NAME` → error of an invalid definition, which is no choice."""
@@ -270,14 +269,13 @@ class Choices:
 
     # --- models -------------------------------------------------------------------------------------
 
-    def models(self, draft: Draft, names: Sequence[str] = ()) -> list[Candidate]:
-        """Models of the catalogue, each checked in a draft, with the reason if it does not fit.
+    def models(self, draft: Draft) -> list[Candidate]:
+        """All `readable` models, each checked in a draft, with the reason if it does not fit.
 
         Args:
             draft: ML task, dataset and prompt.
-            names: names of the models; empty: all `readable` models.
         """
-        known = [self.get(Model, name) for name in names] or self.readable(draft.ml_task)
+        known = self.readable(draft.ml_task)
         found: dict[str, Candidate] = {}
         plans: dict[str, ResolvedPlan] = {}
         for number, model in enumerate(known):

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -268,14 +269,8 @@ class MlflowSink(Sink):
             self._client.log_batch(run, metrics=points)
 
     def _began(self) -> int:
-        made = time.strptime(self._experiment.manifest.created, "%Y-%m-%dT%H:%M:%S%z")
-        return int(1000 * _seconds(made))
-
-
-def _seconds(when: time.struct_time) -> float:
-    import calendar
-
-    return calendar.timegm(when) - (when.tm_gmtoff or 0)
+        made = datetime.strptime(self._experiment.manifest.created, "%Y-%m-%dT%H:%M:%S%z")
+        return int(1000 * made.timestamp())
 
 
 def _client(options: MlflowOptions) -> Any:

