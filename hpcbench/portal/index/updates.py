@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, Table, delete, select
 
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.index.experiment_scores import by_dataset
@@ -38,8 +38,8 @@ class _Wanted:
     experiment: dict[str, Any]
     run_tasks: dict[str, dict[str, Any]]
     members: set[tuple[str, str]]
-    scores: dict[tuple[str, str], dict[str, Any]]
-    files: dict[str, str]
+    scores: list[dict[str, Any]]
+    files: list[dict[str, Any]]
 
 
 def put(connection: Connection, version: int, *, home: str, entries: Iterable[Entry]) -> bool:
@@ -85,8 +85,9 @@ def _put(connection: Connection, home: str, wanted: _Wanted) -> bool:
     before = connection.execute(select(own.body, own.account, own.stamp).where(here)).first()
     moved = _put_run_tasks(connection, home, row["id"], wanted.run_tasks)
     now = (row["body"], row["account"], row["stamp"])
-    rescored = _put_scores(connection, home, row["id"], wanted.scores)
-    rescored |= _put_files(connection, home, row["id"], wanted.files)
+    of = home, row["id"]
+    rescored = _put_rows(connection, SCORES, *of, ("dataset", "metric"), wanted.scores)
+    rescored |= _put_rows(connection, FILES, *of, ("name",), wanted.files)
     if before is not None and not moved and not rescored and tuple(before) == now:
         return False
     if before is None:
@@ -118,40 +119,32 @@ def _put_run_tasks(
     return changed | (before.keys() - wanted.keys())
 
 
-def _put_scores(
+def _put_rows(
     connection: Connection,
+    table: Table,
     home: str,
     experiment: str,
-    wanted: Mapping[tuple[str, str], dict[str, Any]],
+    keys: Sequence[str],
+    wanted: Sequence[dict[str, Any]],
 ) -> bool:
-    """Write values that have changed; returns whether any had."""
-    own = SCORES.c
-    here = (own.home == home) & (own.experiment == experiment)
-    rows = connection.execute(select(own.dataset, own.metric, own.body).where(here))
-    if {(dataset, metric): body for dataset, metric, body in rows} == {
-        key: row["body"] for key, row in wanted.items()
-    }:
-        return False
-    connection.execute(delete(SCORES).where(here))
-    if wanted:
-        connection.execute(SCORES.insert(), [wanted[key] for key in sorted(wanted)])
-    return True
+    """Replace all rows of an experiment where any differs; returns whether any did.
 
-
-def _put_files(
-    connection: Connection, home: str, experiment: str, wanted: Mapping[str, str]
-) -> bool:
-    """Write places in files that have changed; returns whether any had."""
-    own = FILES.c
+    Args:
+        connection: the database.
+        table: a table with the columns `home`, `experiment` and `body`.
+        home: the home.
+        experiment: the experiment.
+        keys: columns that identify a row of the experiment.
+        wanted: the rows.
+    """
+    own, known = table.c, (*keys, "body")
     here = (own.home == home) & (own.experiment == experiment)
-    rows = connection.execute(select(own.name, own.body).where(here))
-    if {name: body for name, body in rows} == wanted:
+    before = connection.execute(select(*(own[name] for name in known)).where(here))
+    if {tuple(row) for row in before} == {tuple(row[name] for name in known) for row in wanted}:
         return False
-    connection.execute(delete(FILES).where(here))
+    connection.execute(delete(table).where(here))
     if wanted:
-        given = {"home": home, "experiment": experiment}
-        new = [{**given, "name": name, "body": wanted[name]} for name in sorted(wanted)]
-        connection.execute(FILES.insert(), new)
+        connection.execute(table.insert(), wanted)
     return True
 
 
@@ -204,15 +197,18 @@ def _wanted(home: str, entry: Entry, version: int) -> _Wanted:
     }  # fmt: skip
     members = {("model", one) for one in row.models} | {("dataset", one) for one in row.datasets}
     run_tasks = {one.name: _run_task(home, place, one) for place, one in enumerate(entry.run_tasks)}
-    scores = {
-        (one.dataset, one.metric): {
+    scores = [
+        {
             "home": home, "experiment": row.id, "dataset": one.dataset, "metric": one.metric,
             "place": place, "value": one.value, "higher_is_better": int(one.higher_is_better),
             "body": one.model_dump_json(),
         }
         for place, one in by_dataset(entry.run_tasks)
-    }  # fmt: skip
-    files = {name: places.to_json().decode() for name, places in entry.files.items()}
+    ]  # fmt: skip
+    files = [
+        {"home": home, "experiment": row.id, "name": name, "body": places.to_json().decode()}
+        for name, places in entry.files.items()
+    ]
     return _Wanted(experiment, run_tasks, members, scores, files)
 
 
