@@ -130,25 +130,16 @@ def add(verb: Verb) -> None:
     resume.flag("--wait", "follow the experiment to its end and print scores")
     also(resume, with_json, with_site)
 
-    pause = verb(
-        "pause", "submit:pause", "pause an experiment, or some of its run tasks",
-        "hpcbench pause @last vqa-hard",
-    )  # fmt: skip
-    pause.add_argument("experiment", help=EXPERIMENT)
-    pause.add_argument(
-        "run_tasks", nargs="*", default=[], help="only these run tasks, by name or prefix"
-    )
-    with_site(pause)
-
-    cancel = verb(
-        "cancel", "submit:cancel", "cancel an experiment, or some of its run tasks",
-        "hpcbench cancel @last",
-    )  # fmt: skip
-    cancel.add_argument("experiment", help=EXPERIMENT)
-    cancel.add_argument(
-        "run_tasks", nargs="*", default=[], help="only these run tasks, by name or prefix"
-    )
-    with_site(cancel)
+    for name, example in (
+        ("pause", "hpcbench pause @last vqa-hard"), ("cancel", "hpcbench cancel @last"),
+    ):  # fmt: skip
+        text = f"{name} an experiment, or some of its run tasks"
+        stopped = verb(name, f"submit:{name}", text, example)
+        stopped.add_argument("experiment", help=EXPERIMENT)
+        stopped.add_argument(
+            "run_tasks", nargs="*", default=[], help="only these run tasks, by name or prefix"
+        )
+        with_site(stopped)
 
     listing = verb("list", "show:list_experiments", "list experiments", "hpcbench list")
     also(listing, with_json, with_site)
