@@ -190,6 +190,8 @@ class Coco(_Made):
         images: str = "images"
         """Folder of the images."""
 
+    options: Options
+
     def _make(self) -> Iterator[tuple[Path, int, Record | Problem]]:
         seen: set[str] = set()
         for path in self._files:
@@ -224,7 +226,7 @@ class Coco(_Made):
                     yield path, number, Problem(what, str(path), number)
                     continue
                 if not (is_outside(name) or self._has(name)):
-                    name = f"{self.options.images}/{name}"  # type: ignore[attr-defined]
+                    name = f"{self.options.images}/{name}"
                 sample_id = (
                     str(image["id"])
                     if str(image["id"]) not in seen
@@ -243,7 +245,7 @@ class Coco(_Made):
         self, image: Mapping[str, Any], of_image: Mapping[Any, Any], names: Mapping[Any, str]
     ) -> partial[Boxes] | None:
         """Boxes of an image's annotations; None: there are none."""
-        texts = self.options.reference == "text"  # type: ignore[attr-defined]
+        texts = self.options.reference == "text"
         known = {str(number): name for number, name in names.items()}
         marks = (
             (
@@ -259,7 +261,7 @@ class Coco(_Made):
         return self.tree.has(self.folder / name)
 
     def _reference_of(self, found: list[Any], names: Mapping[Any, str]) -> list[Any]:
-        wanted = self.options.reference  # type: ignore[attr-defined]
+        wanted = self.options.reference
         if wanted == "label":
             return list(dict.fromkeys(names[one["category_id"]] for one in found))
         if wanted == "caption":
@@ -276,7 +278,7 @@ class Coco(_Made):
         return [{key: texts if len(texts) > 1 else texts[0] for key, texts in fields.items()}]
 
     def _text(self, annotation: Mapping[str, Any]) -> str:
-        key = self.options.text  # type: ignore[attr-defined]
+        key = self.options.text
         keys = [key] if key else ["text", "utf8_string", "transcription", "caption"]
         found = (value_of(annotation, one) for one in keys)
         return next((str(one) for one in found if one is not None), "")
@@ -313,6 +315,8 @@ class Pairs(_Made):
         images: str | None = None
         """Folder of the pages; none: beside their references."""
 
+    options: Options
+
     def _make(self) -> Iterator[tuple[Path, int, Record | Problem]]:
         names = {path: path.relative_to(self.folder).with_suffix("") for path in self._files}
         ends = Counter(end for name in names.values() for end in _ends(name))
@@ -322,7 +326,7 @@ class Pairs(_Made):
                 continue
             page = self._page(stem, ends)
             if page is None:
-                folder = self.options.images  # type: ignore[attr-defined]
+                folder = self.options.images
                 what = f"no page {Path(folder or '') / stem}.png, .jpg, .pdf, …"
                 remedy = (
                     "put pages beside their references, or name their folder as the option `images`"
@@ -346,7 +350,7 @@ class Pairs(_Made):
 
     def _page(self, name: Path, ends: Mapping[Path, int]) -> Path | None:
         """The page of a reference; if several fit, the page whose path shares the most parts with it."""
-        folder = self.options.images  # type: ignore[attr-defined]
+        folder = self.options.images
         if not folder:
             return self._siblings.find(self.folder / name)
         own = (end for end in _ends(name) if end == name or ends[end] == 1)
@@ -375,6 +379,8 @@ class Folders(_Made):
         splits: bool = False
         """Whether the folders in it are splits, and those of the classes are in them."""
 
+    options: Options
+
     @cached_property
     def _files(self) -> list[Path]:
         found = [path for path in self.tree.files(self._top) if path.suffix.lower() in SUFFIXES]
@@ -384,10 +390,10 @@ class Folders(_Made):
 
     @property
     def _top(self) -> Path:
-        return self.folder / self.options.images  # type: ignore[attr-defined,no-any-return]
+        return self.folder / self.options.images
 
     def _make(self) -> Iterator[tuple[Path, int, Record | Problem]]:
-        splits = self.options.splits  # type: ignore[attr-defined]
+        splits = self.options.splits
         for path in self._files:
             *folders, _ = path.relative_to(self._top).parts
             if len(folders) <= splits:

@@ -63,22 +63,18 @@ class MlflowTracker(ServerTracker):
     """Sends figures, parameters and files to runs of an MLflow server, and a trace for each sample."""
 
     Options: ClassVar[type[ServerOptions]] = MlflowOptions
+    options: MlflowOptions
 
     def destination(self, experiment: Experiment) -> Mapping[str, Any]:
         """Address of the server and name of the experiment there."""
-        return {"url": self._options.url, "experiment": self._name(experiment)}
+        return {"url": self.options.url, "experiment": self._name(experiment)}
 
     def sink(self, experiment: Experiment, notes: Notes) -> MlflowSink:
         """The experiment's runs there."""
-        return MlflowSink(self._options, self._name(experiment), experiment, notes)
-
-    @property
-    def _options(self) -> MlflowOptions:
-        assert isinstance(self.options, MlflowOptions)
-        return self.options
+        return MlflowSink(self.options, self._name(experiment), experiment, notes)
 
     def _name(self, experiment: Experiment) -> str:
-        return self._options.experiment or experiment.resolved.plan.name
+        return self.options.experiment or experiment.resolved.plan.name
 
 
 class MlflowSink(Sink):

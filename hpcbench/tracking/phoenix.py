@@ -49,28 +49,24 @@ class PhoenixTracker(ServerTracker):
     """Sends a trace for each sample to an Arize Phoenix, and scores as annotations of the trace."""
 
     Options: ClassVar[type[ServerOptions]] = PhoenixOptions
+    options: PhoenixOptions
 
     def destination(self, experiment: Experiment) -> Mapping[str, Any]:
         """Address and project."""
-        return {"url": self._options.url, "project": self._project(experiment)}
+        return {"url": self.options.url, "project": self._project(experiment)}
 
     def sink(self, experiment: Experiment, notes: Notes) -> PhoenixSink:
         """The experiment's project there."""
-        key = self._options.api_key or os.environ.get("PHOENIX_API_KEY")
+        key = self.options.api_key or os.environ.get("PHOENIX_API_KEY")
         web = Web(
-            self._options.url, {"Authorization": f"Bearer {key}"} if key else {},
-            timeout=self._options.timeout, ca_file=self._options.ca_file, name="Phoenix",
-            bearer=self._options.bearer(),
+            self.options.url, {"Authorization": f"Bearer {key}"} if key else {},
+            timeout=self.options.timeout, ca_file=self.options.ca_file, name="Phoenix",
+            bearer=self.options.bearer(),
         )  # fmt: skip
         return PhoenixSink(_Project(web, self._project(experiment)), notes)
 
-    @property
-    def _options(self) -> PhoenixOptions:
-        assert isinstance(self.options, PhoenixOptions)
-        return self.options
-
     def _project(self, experiment: Experiment) -> str:
-        return self._options.project or experiment.resolved.plan.name
+        return self.options.project or experiment.resolved.plan.name
 
 
 class PhoenixSink(Sink):

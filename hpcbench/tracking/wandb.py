@@ -56,10 +56,11 @@ class WandbTracker(ServerTracker):
     """Sends figures, parameters, files and samples to runs of Weights & Biases."""
 
     Options: ClassVar[type[ServerOptions]] = WandbOptions
+    options: WandbOptions
 
     def destination(self, experiment: Experiment) -> Mapping[str, Any]:
         """Server, entity, project, and whether data are only written to files."""
-        options = self._options
+        options = self.options
         return {
             "url": options.url, "entity": options.entity, "mode": _mode(options),
             "project": options.project or experiment.resolved.plan.name,
@@ -67,12 +68,7 @@ class WandbTracker(ServerTracker):
 
     def sink(self, experiment: Experiment, notes: Notes) -> WandbSink:
         """The experiment's runs there."""
-        return WandbSink(self._options, experiment)
-
-    @property
-    def _options(self) -> WandbOptions:
-        assert isinstance(self.options, WandbOptions)
-        return self.options
+        return WandbSink(self.options, experiment)
 
 
 class WandbSink(Sink):
