@@ -180,6 +180,11 @@ def cut(text: str) -> str:
     )
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; without a message, its class."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def printable(text: str) -> str:
     """Text for one line of a terminal: line breaks and control characters are escaped."""
     text = cut(text)

@@ -30,7 +30,7 @@ from pydantic_core import from_json
 
 from hpcbench.data.sheets import read_sheet
 from hpcbench.data.tree import Tree
-from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.errors import EnvironmentFault, Problem, UserError, first_line
 from hpcbench.files.user import not_json
 
 Record = Mapping[str, Any]
@@ -363,13 +363,13 @@ class ParquetRows:
             try:
                 kinds = polars.read_parquet_schema(path)
             except _polars_errors() as wrong:
-                return UserError(Problem(f"not a Parquet file: {_first_line(wrong)}", str(path)))
+                return UserError(Problem(f"not a Parquet file: {first_line(wrong)}", str(path)))
             first = first or kinds
             if kinds != first:
                 others = sorted({name for name, _ in {*kinds.items()} ^ {*first.items()}})
                 what = f"column {', '.join(map(repr, others))} differs from {self._files[0].name}"
                 return UserError(Problem(what, str(path)))
-        return UserError(Problem(f"cannot be read: {_first_line(error)}", str(self._files[0])))
+        return UserError(Problem(f"cannot be read: {first_line(error)}", str(self._files[0])))
 
 
 ROW = "number of the row"
@@ -392,10 +392,6 @@ def _polars_errors() -> tuple[type[Exception], ...]:
     import polars
 
     return OSError, polars.exceptions.PolarsError
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _holds_bytes(kind: Any) -> bool:

@@ -178,7 +178,7 @@ def choose(
     count, out = iterator.count(), set(bad)
     if task.where is None and task.sample is None:
         places: Iterable[int] = (place for place in range(count) if place not in out)
-        return _left(_ranges(itertools.islice(places, task.limit)), task, count)
+        return _left(ranges_of(itertools.islice(places, task.limit)), task, count)
     wanted = compile_where(task.where) if task.where is not None else None
     strata: dict[str, list[int]] = defaultdict(list)
     by = task.sample.by if task.sample is not None else None
@@ -192,7 +192,7 @@ def choose(
     chosen = sorted(itertools.chain.from_iterable(strata.values()))
     if task.sample is not None:
         chosen = draw(strata, task.sample.size, seed)
-    return _left(_ranges(chosen[: task.limit]), task, count)
+    return _left(ranges_of(chosen[: task.limit]), task, count)
 
 
 def _left(
@@ -309,7 +309,8 @@ def _unknown_name(name: str, known: Mapping[str, Any]) -> Problem:
     return Problem(unknown("field or metadata of the samples", name, known))
 
 
-def _ranges(places: Iterable[int]) -> list[tuple[int, int]]:
+def ranges_of(places: Iterable[int]) -> list[tuple[int, int]]:
+    """Ranges of consecutive places, from and to (exclusive), of places in ascending order."""
     found: list[tuple[int, int]] = []
     for place in places:
         if found and found[-1][1] == place:

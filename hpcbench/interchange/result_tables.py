@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.data.datasets import compile_where
-from hpcbench.errors import HpcbenchError, Problem, RunFailed, UserError, unknown
+from hpcbench.errors import HpcbenchError, Problem, RunFailed, UserError, first_line, unknown
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.experiment.view.scores import Shape, frames_of, shape_of
@@ -151,7 +151,7 @@ def _sources(
             # A single experiment must be complete; of several, an incomplete one is left out.
             if len(experiments) == 1:
                 raise
-            note(f"{experiment.id} is left out: {str(error).splitlines()[0]}")
+            note(f"{experiment.id} is left out: {first_line(error)}")
     if wanted.run_tasks and not found:
         known = [one.name for here in experiments[:1] for one in here.resolved.run_tasks]
         raise UserError(Problem(unknown("run task", wanted.run_tasks[0], known)))

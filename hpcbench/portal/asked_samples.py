@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.data.datasets import open_dataset, samples
-from hpcbench.errors import HpcbenchError
+from hpcbench.errors import HpcbenchError, first_line
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.lru import LruCache, stamp_of
@@ -110,9 +110,9 @@ class DatasetReader:
                 "the experiment's list of chosen samples (chosen.json) lacks this run task"
             ) from None
         except HpcbenchError as error:
-            raise Gone(_first_line(error)) from error
+            raise Gone(first_line(error)[:500]) from error
         except Exception as error:  # foreign code over files that may be gone or hostile
-            raise Gone(f"the dataset cannot be read: {_first_line(error)}") from error
+            raise Gone(f"the dataset cannot be read: {first_line(error)[:500]}") from error
 
     def names(self, experiment: Experiment, run_task: ResolvedRunTask, count: int) -> Names:
         """The ids and documents of all samples of a run task; 10 s for a million samples.
@@ -178,7 +178,3 @@ def _annotations(dataset: Dataset) -> int:
         return sum(one.stat().st_size for one in files)
     except (OSError, ValueError, NotImplementedError, IndexError):
         return 0
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:500]

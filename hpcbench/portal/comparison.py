@@ -26,7 +26,7 @@ from hpcbench.comparison.compare import compare_candidate, with_holm
 from hpcbench.comparison.flips import CHANGES, SampleChanges, changes_of
 from hpcbench.comparison.pairing import match_run_tasks, pair_name, pair_run_tasks, question_of
 from hpcbench.comparison.results import CandidateResult, MetricDifference
-from hpcbench.errors import HpcbenchError, UserError
+from hpcbench.errors import HpcbenchError, UserError, first_line
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.experiment.view.performance_json import Speed
@@ -404,7 +404,7 @@ def _refusal(error: HpcbenchError) -> Iterator[dict[str, Any]]:
     """Why no part of a candidate could be compared, in the form of a `Refusal`."""
     names = {"baseline": None, "candidate": None, "metric": None}
     for problem in getattr(error, "problems", None) or [None]:
-        why = problem.message if problem is not None else str(error).splitlines()[0]
+        why = problem.message if problem is not None else first_line(error)
         remedy = (problem.remedy if problem is not None else None) or ""
         yield sound({**names, "why": why, "remedy": remedy})
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcbench.data.pages import is_page, split_name
-from hpcbench.errors import HpcbenchError
+from hpcbench.errors import HpcbenchError, first_line
 from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.context import once
 from hpcbench.portal.lru import LruCache
@@ -173,7 +173,7 @@ def _bytes_of(dataset: Dataset, image: Image) -> bytes:
         try:
             data = image.read()
         except HpcbenchError as error:
-            raise Gone(str(error).splitlines()[0]) from error
+            raise Gone(first_line(error)) from error
         except Exception as error:  # plugin code, or a library that reads a hostile file
             raise Gone(f"{image.name} cannot be read") from error
     if len(data) > MOST_BYTES:

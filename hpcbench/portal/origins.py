@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpcbench import secret
 from hpcbench.comparison.differences import ConfigDifference, config_differences
-from hpcbench.errors import HpcbenchError
+from hpcbench.errors import HpcbenchError, first_line
 from hpcbench.experiment.baselines import current
 from hpcbench.experiment.layout import Experiment, named_by
 from hpcbench.experiment.view.as_written import plan_part
@@ -97,7 +97,7 @@ def configuration(portal: Portal, experiment: Experiment, wanted: str | None) ->
             raise
         return ConfigurationDiff(baseline=None, why=fault.error)
     except (HpcbenchError, OSError, ValueError, KeyError, TypeError) as error:
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        why = first_line(error)
         return ConfigurationDiff(baseline=name, why=secret.mask(why))
     return ConfigurationDiff(
         baseline=other.id,

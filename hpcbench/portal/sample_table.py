@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpcbench.data.datasets import ranges_of
 from hpcbench.errors import HpcbenchError
 from hpcbench.evaluation.scoring import as_text
 from hpcbench.experiment.claims import shard_states
@@ -313,7 +314,7 @@ class ScoresTable(SampleTable):
         import polars
 
         def make() -> Any:
-            wanted = f"(?i){escaped(text)}"
+            wanted = f"(?i){polars.escape_regex(text)}"
             texts = (
                 polars.col("answer"), polars.col("sample"), polars.col("references").list.join("\n")
             )  # fmt: skip
@@ -421,11 +422,6 @@ def rows_of_file(
     return rows
 
 
-def escaped(text: str) -> str:
-    """A Rust regular expression that matches exactly this text."""
-    return "".join(f"\\{one}" if one in r"\.+*?()|[]{}^$#&-~" else one for one in text)
-
-
 class LiveTable(SampleTable):
     """A run task that is not evaluated: its answers so far, and the dataset's own samples.
 
@@ -528,7 +524,7 @@ class LiveTable(SampleTable):
         """Place → data of its sample without the answer."""
         found: dict[int, dict[str, str]] = {}
         try:
-            for start, stop in _runs(places):
+            for start, stop in ranges_of(sorted(set(places))):
                 some = self.cache.asked.between(
                     self.experiment, self.run_task, start, stop, images=False
                 )
@@ -544,7 +540,7 @@ class LiveTable(SampleTable):
             import polars
 
             whole = self.cache.columns.of((*self.key, "live"), self.stamp, self._made)
-            pattern = f"(?i){escaped(text)}"
+            pattern = f"(?i){polars.escape_regex(text)}"
             said = samples_saying(self.experiment, self.name, pattern)
             name = polars.col("sample")
             holds = name.str.contains(pattern) | name.is_in(said.implode())
@@ -571,16 +567,6 @@ class LiveTable(SampleTable):
             for place, one in enumerate(asked)
             if any(wanted in (as_text(some) or "").casefold() for some in one.references)
         ]
-
-
-def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive places: from, to (exclusive)."""
-    ordered = sorted(set(places))
-    start = 0
-    for number in range(1, len(ordered) + 1):
-        if number == len(ordered) or ordered[number] != ordered[number - 1] + 1:
-            yield ordered[start], ordered[number - 1] + 1
-            start = number
 
 
 def sample_table_of(portal: Portal, identity: str, run_task: str) -> SampleTable:

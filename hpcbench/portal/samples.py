@@ -14,12 +14,7 @@ from hpcbench.portal.faults import PortalFault, bad_request
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models.experiments import Facet
 from hpcbench.portal.models.samples import SamplePage, SampleRow
-from hpcbench.portal.sample_table import (
-    BEGINNING,
-    TIMES,
-    SampleTable,
-    escaped,
-)
+from hpcbench.portal.sample_table import BEGINNING, TIMES, SampleTable
 
 Order = Literal["asc", "desc"]
 
@@ -136,7 +131,7 @@ def named(table: SampleTable, text: str, limit: int) -> tuple[SampleRow, ...]:
     """
     import polars
 
-    name, wanted = polars.col("sample"), escaped(text)
+    name, wanted = polars.col("sample"), polars.escape_regex(text)
     found = (
         table.frame(["sample"])
         .filter(name.str.contains(f"(?i){wanted}"))

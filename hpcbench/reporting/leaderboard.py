@@ -10,7 +10,7 @@ from typing import Any, cast
 from hpcbench import number_format as form
 from hpcbench import statistics
 from hpcbench.comparison.compare import compare
-from hpcbench.errors import HpcbenchError
+from hpcbench.errors import HpcbenchError, first_line
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import Scores
 from hpcbench.reporting.report_tables import GateVerdict, Leader, Rival
@@ -124,7 +124,7 @@ def _compared(
     try:
         (found,) = compare(experiment, experiment, [(rival["run_task"], leader)], [metric])
     except (HpcbenchError, OSError, ValueError) as error:
-        rival["why"] = str(error).splitlines()[0]
+        rival["why"] = first_line(error)
         return None
     return dataclasses.replace(found.comparison, p_adjusted=None)
 

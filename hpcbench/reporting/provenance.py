@@ -6,7 +6,7 @@ import shlex
 import time
 from collections.abc import Iterator
 
-from hpcbench.errors import HpcbenchError
+from hpcbench.errors import HpcbenchError, first_line
 from hpcbench.experiment.event_log import time_of
 from hpcbench.experiment.layout import Experiment, find
 from hpcbench.experiment.manifest import Commit
@@ -41,7 +41,7 @@ def baseline(experiment: Experiment, other: str | None) -> Baseline | None:
         there = find(experiment.path.parent.parent, other)
         found = config_differences(there, experiment)
     except (HpcbenchError, OSError, ValueError, KeyError) as error:
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        why = first_line(error)
         return {"id": other, "differences": None, "why": why}
     differences: list[Difference] = [
         {"path": one.path, "baseline": one.one, "experiment": one.other} for one in found
