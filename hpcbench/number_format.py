@@ -1,8 +1,9 @@
-"""Formats of numbers for readers, in one place: reports, tables of the command line, comparisons."""
+"""Formats of numbers for readers, in one place, and the order of names with numbers."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -181,3 +182,12 @@ def few(names: Sequence[str], most: int) -> str:
     """The first of many names: `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def in_order(name: str) -> list[tuple[int, str]]:
+    """A sort key for names with numbers: page 2 before page 10."""
+    parts = re.split("([0-9]+)", name)
+    return [
+        (len(one.lstrip("0")) if place % 2 else 0, one.lstrip("0") if place % 2 else one)
+        for place, one in enumerate(parts)
+    ]

@@ -50,6 +50,7 @@ from hpcbench.data.sibling_files import Finder
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError, most_mistakes
 from hpcbench.files.user import open_file
+from hpcbench.number_format import in_order
 from hpcbench.plugins import DatasetSpec
 from hpcbench.schema.field_map import FieldMap
 from hpcbench.schema.records import Image, Sample, StoredImage
@@ -488,7 +489,8 @@ class TableDataset:
     def _paths(self, name: str) -> list[Path]:
         """The files that a name denotes; a missing file is found when it is read."""
         if "*" in name:
-            return sorted(self.tree.glob(name), key=_in_order) or [self.folder / name]
+            found = sorted(self.tree.glob(name), key=lambda path: in_order(str(path)))
+            return found or [self.folder / name]
         return [self.folder / split_name(name)[0]]
 
 
@@ -575,15 +577,6 @@ def _is(value: Any, wanted: str | float | bool) -> bool:
 def is_outside(name: str) -> bool:
     """Whether a path leads out of its folder."""
     return name.startswith("/") or (".." in name and ".." in PurePosixPath(name).parts)
-
-
-def _in_order(path: Path) -> list[tuple[int, str]]:
-    """A sort key that puts page 10 after page 2."""
-    parts = re.split("([0-9]+)", str(path))
-    return [
-        (len(one.lstrip("0")) if place % 2 else 0, one.lstrip("0") if place % 2 else one)
-        for place, one in enumerate(parts)
-    ]
 
 
 def _is_nothing(image: Any) -> bool:

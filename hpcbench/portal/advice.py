@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from hpcbench import slurm
 from hpcbench.number_format import many
 from hpcbench.portal.models.run_tasks import Advice
 
@@ -253,16 +254,7 @@ def _quarter(seconds: float) -> float:
 
 
 def _limit(seconds: float) -> str:
-    return f'resources: {{time_limit: "{_clock(seconds)}"}}'
-
-
-def _clock(seconds: float) -> str:
-    """A time in Slurm's form, `[D-]HH:MM:SS`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    text = f"{hours:02d}:{minutes:02d}:{rest:02d}"
-    return f"{days}-{text}" if days else text
+    return f'resources: {{time_limit: "{slurm.clock(round(seconds))}"}}'
 
 
 def _time_text(seconds: float) -> str:

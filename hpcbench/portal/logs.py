@@ -20,6 +20,7 @@ from typing import Literal
 
 from hpcbench import secret
 from hpcbench.experiment.layout import Experiment
+from hpcbench.number_format import in_order
 from hpcbench.portal.lru import LruCache
 from hpcbench.portal.models.run_tasks import LogChunk, LogLine, LogSource
 from hpcbench.portal.safe_open import open_beneath
@@ -121,11 +122,6 @@ def _names(folder: Path) -> list[str]:
     except OSError:
         return []
     return sorted((name for name in names if _NAME.fullmatch(name)), key=in_order)[::-1]
-
-
-def in_order(name: str) -> list[tuple[int, str]]:
-    """Sort key for names with numbers: 9 before 10."""
-    return [(int(one), "") if one.isdigit() else (0, one) for one in re.split(r"(\d+)", name)]
 
 
 def _job(name: str) -> str:

@@ -20,10 +20,10 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import Round, rounds
 from hpcbench.experiment.view.workers import WorkerEvent, WorkerRun, WorkerRuns, parsed
 from hpcbench.files.tail import ArchivedTail
+from hpcbench.number_format import in_order
 from hpcbench.portal.context import Portal, once
 from hpcbench.portal.downsample import Point, Thinned
 from hpcbench.portal.json_safe import finite
-from hpcbench.portal.logs import in_order
 from hpcbench.portal.lru import LruCache, stamp_of
 from hpcbench.schema.plan import Cut
 

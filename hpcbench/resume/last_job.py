@@ -55,7 +55,7 @@ def grown(last: JobResources | None, end: str, resolved: ResolvedPlan) -> JobRes
         most_time = partition.time_limit if partition is not None else None
         time = 2 * seconds(before.time_limit)
         longest = min(time, seconds(most_time)) if most_time else time
-        return replace(before, time_limit=_clock(longest))
+        return replace(before, time_limit=slurm.clock(longest))
     return before
 
 
@@ -90,9 +90,3 @@ def in_words(wanted: JobResources) -> str:
     """`1 CPU, 4 GB, 01:00:00`."""
     cpus = "1 CPU" if wanted.cpus == 1 else f"{wanted.cpus} CPUs"
     return f"{cpus}, {wanted.memory_gb:g} GB, {wanted.time_limit}"
-
-
-def _clock(total: int) -> str:
-    days, rest = divmod(total, 86400)
-    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
-    return f"{days}-{clock}" if days else clock

@@ -24,6 +24,7 @@ from hpcbench.slurm.cluster import (
 from hpcbench.slurm.jobs import (
     LIVE,
     Job,
+    clock,
     parse_key_values,
     parse_queue,
     parse_runs,
@@ -56,6 +57,7 @@ __all__ = [
     "cancel",
     "cancel_waiting",
     "classify_refusal",
+    "clock",
     "depend_on",
     "exclude_nodes",
     "job_ends",

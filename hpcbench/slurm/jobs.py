@@ -228,6 +228,13 @@ def clock_seconds(text: str) -> int | None:
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
+def clock(seconds: int) -> str:
+    """A time limit as Slurm writes it, `[D-]HH:MM:SS`."""
+    days, rest = divmod(seconds, 86400)
+    text = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
+    return f"{days}-{text}" if days else text
+
+
 def _queued(row: Sequence[str]) -> Job:
     """A job from the cells of `QUEUE_FIELDS`; unpacked by place, since there are thousands."""
     array_id, name, state, reason, node, restarts, code, partition, priority, *rest = row
