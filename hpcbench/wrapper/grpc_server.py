@@ -53,6 +53,9 @@ WINDOW_BYTES = 2**22
 READ_BYTES = 2**20
 """Most that is read of a connection at once: an image in pieces of 8 KiB costs more."""
 
+_PENDING_CALLS = 2**31 - 1
+"""Calls that may wait for their turn: of more than a thousand gRPC's library cancels some, at random."""
+
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -123,6 +126,8 @@ async def serving(
             ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
             ("grpc.experimental.tcp_read_chunk_size", READ_BYTES),
             ("grpc.experimental.tcp_min_read_chunk_size", READ_BYTES // 4),
+            ("grpc.server.max_pending_requests", _PENDING_CALLS),
+            ("grpc.server.max_pending_requests_hard_limit", _PENDING_CALLS),
             ("grpc.so_reuseport", 0),  # a port that is taken is an error
         ],
     )

@@ -13,6 +13,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -342,6 +344,20 @@ def test_512_streams_without_an_error() -> None:
 
             texts = await asyncio.gather(*(ask() for _ in range(512)))
             assert set(texts) == {"".join(Script().pieces)}
+
+    run(journey())
+
+
+def test_calls_that_come_while_the_wrapper_is_busy_all_have_their_turn() -> None:
+    async def journey() -> None:
+        async with plane() as one:
+            with grpc.insecure_channel(f"unix:{one.socket}") as channel:
+                grpc.channel_ready_future(channel).result(20)
+                live = channel.unary_unary(f"/{protobuf_classes.SERVICE}/ServerLive")
+                calls = [live.future(b"", metadata=list(HEADERS.items())) for _ in range(2500)]
+                time.sleep(1)  # the wrapper cannot begin one of them, and all arrive
+                codes = Counter([await asyncio.to_thread(call.code) for call in calls])
+                assert codes == {grpc.StatusCode.OK: 2500}
 
     run(journey())
 
