@@ -299,8 +299,10 @@ class Service:
             async with writing:  # gRPC takes one message at a time
                 try:
                     await context.write(data)
-                except Exception:
-                    if context.cancelled() or context.done():
+                except Exception as error:
+                    # the library's own error comes before it says that the client has left
+                    lost = isinstance(error, grpc.aio.InternalError)
+                    if lost or context.cancelled() or context.done():
                         raise asyncio.CancelledError from None
                     raise
 

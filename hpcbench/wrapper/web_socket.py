@@ -46,6 +46,7 @@ def reader_of_frames() -> Any:
     """The reader of frames for uvicorn; with versions before 0.35 `FIRST_BYTES` is not kept."""
     if "websockets-sansio" not in WS_PROTOCOLS:
         return "auto"
+    from uvicorn.protocols.utils import ClientDisconnected
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
     class Reader(WebSocketsSansIOProtocol):
@@ -68,6 +69,15 @@ def reader_of_frames() -> Any:
                 self.close_sent = True
                 self.transport.close()
             return None
+
+        async def send(self, message: Any) -> None:
+            if self.transport.is_closing() and message["type"] == "websocket.send":
+                raise ClientDisconnected  # asyncio would log each write
+            await super().send(message)
+
+        def keepalive_timeout(self) -> None:
+            super().keepalive_timeout()
+            self.transport.abort()  # else it waits until the client reads what was written
 
         def _admitted(self) -> None:
             self._left = math.inf
@@ -141,11 +151,11 @@ class _Connection:
     async def _begin(self, name: str, request: object) -> None:
         exchange = _Frames(name, self._tell)
         if name in self._running:
-            return await exchange.refuse(400, "bad_request", "this id has a request in flight")
+            return await _refuse(exchange, "this id has a request in flight")
         try:
             body = _text(request).encode()
         except RecursionError:
-            return await exchange.refuse(400, "bad_request", TOO_DEEP)
+            return await _refuse(exchange, TOO_DEEP)
         task = asyncio.ensure_future(exchange.run(self._proxy, body, []))
         self._running[name] = task
         self._left.add(task)
@@ -158,7 +168,11 @@ class _Connection:
             del self._running[name]
 
     async def _tell(self, frame: dict[str, Any]) -> None:
-        await self._send({"type": "websocket.send", "text": _text(frame)})
+        message = {"type": "websocket.send", "text": _text(frame)}
+        try:
+            await self._send(message)
+        except (OSError, RuntimeError):  # uvicorn's words for a closed connection
+            raise asyncio.CancelledError from None
 
 
 class _Frames(Exchange):
@@ -183,6 +197,11 @@ class _Frames(Exchange):
     async def fail(self, body: bytes) -> None:
         error = as_object(body).get("error") or {"message": message_of(body)}
         await self._tell({"id": self._name, "status": self.status, "error": error, "final": True})
+
+
+async def _refuse(exchange: Exchange, text: str) -> None:
+    """Refuse a request; a connection that is closed meanwhile ends this request alone."""
+    await asyncio.wait({asyncio.ensure_future(exchange.refuse(400, "bad_request", text))})
 
 
 async def _close(send: Send, code: int, reason: str) -> None:

@@ -43,15 +43,16 @@ async def wrapped(
     bodies: Bodies | None = None,
     peaks: Peaks | None = None,
     hidden: Sequence[str] = (),
-    ws: Any = "none",
+    **server_options: Any,
 ) -> AsyncIterator[tuple[aiohttp.ClientSession, Server]]:
-    """A wrapper around a scripted engine, and a session that knows the key."""
+    """A wrapper around a scripted engine, and a session that knows the key; further options are uvicorn's."""
     with tempfile.TemporaryDirectory(prefix="hb") as name:
         folder = Path(name)
         supervisor = Supervisor(folder, folder / "log")
         app = Wrapper(supervisor, KEY, body_limit)
         socket = str(folder / "w")
-        config = uvicorn.Config(app, lifespan="off", log_level="critical", uds=socket, ws=ws)
+        options = {"lifespan": "off", "log_level": "critical", "ws": "none", **server_options}
+        config = uvicorn.Config(app, uds=socket, **options)
         server = uvicorn.Server(config)
         server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
         serving = asyncio.ensure_future(server.serve())

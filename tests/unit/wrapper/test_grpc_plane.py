@@ -34,7 +34,7 @@ from tritonclient.grpc import aio as triton_aio
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from hpcbench.open_inference import protobuf_classes
+from hpcbench.open_inference import chat, protobuf_classes
 from hpcbench.wrapper import grpc_server
 from hpcbench.wrapper.__main__ import main
 from hpcbench.wrapper.supervisor import State
@@ -647,6 +647,26 @@ def test_a_client_that_leaves_ends_the_work_of_the_engine() -> None:
             assert one.supervisor.meter.in_flight == 0
 
     run(journey())
+
+
+def test_a_client_that_leaves_without_reading_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+    async def journey() -> None:
+        async with plane(Script(pieces=("x" * 60_000,) * 200)) as one:
+            async with grpc.aio.insecure_channel(f"unix:{one.socket}") as channel:
+                method = channel.stream_stream(f"/{protobuf_classes.SERVICE}/ModelStreamInfer")
+                body = json.dumps({"model": "tiny", "stream": True}).encode()
+                message = b"".join(chat.request("tiny", body, []))
+                calls = [method(metadata=tuple(HEADERS.items())) for _ in range(20)]
+                for call in calls:
+                    await call.write(message)
+                while one.supervisor.meter.unread < len(calls):
+                    await asyncio.sleep(0.01)
+            while one.supervisor.meter.in_flight:
+                await asyncio.sleep(0.01)
+            assert one.supervisor.meter.served == 0
+
+    run(journey())
+    assert [one.message for one in caplog.records if one.name != "aiohttp.server"] == []
 
 
 @pytest.mark.long

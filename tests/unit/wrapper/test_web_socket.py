@@ -19,9 +19,9 @@ from tests.unit.wrapper.test_app import KEY, run, wrapped
 ASK = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Read."}]}
 
 
-def sockets(script: Script | None = None) -> Any:
-    """A wrapper that serves WebSocket."""
-    return wrapped(script, ws=web_socket.reader_of_frames())
+def sockets(script: Script | None = None, **options: Any) -> Any:
+    """A wrapper that serves WebSocket, with further options of uvicorn."""
+    return wrapped(script, ws=web_socket.reader_of_frames(), **options)
 
 
 async def answer(socket: aiohttp.ClientWebSocketResponse, *names: str) -> dict[str, list[Any]]:
@@ -200,6 +200,40 @@ def test_a_cancelled_request_and_a_client_that_leaves_end_the_work_of_the_engine
                 while engine.left < 1:
                     await asyncio.sleep(0.01)
             while engine.left < 2:
+                await asyncio.sleep(0.01)
+
+    run(journey())
+
+
+def test_a_client_that_vanishes_leaves_no_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def journey() -> None:
+        async with sockets(Script(pieces=("x",) * 1000, gap=0.02)) as (session, engine):
+            socket = await session.ws_connect("/v1/stream")
+            for number in range(60):
+                await socket.send_json({"id": str(number), "request": ASK})
+            while engine.active < 60:
+                await socket.receive_json()
+            connection = socket._response.connection
+            assert connection is not None and connection.transport is not None
+            connection.transport.abort()
+            while engine.active:
+                await asyncio.sleep(0.01)
+
+    run(journey())
+    assert [one.message for one in caplog.records if one.name != "aiohttp.server"] == []
+
+
+def test_a_client_that_neither_reads_nor_answers_pings_ends_the_work_of_the_engine() -> None:
+    async def journey() -> None:
+        script = Script(pieces=("x" * 60_000,) * 200)
+        async with (
+            sockets(script, ws_ping_interval=0.2, ws_ping_timeout=0.2) as (session, engine),
+            session.ws_connect("/v1/stream") as socket,
+        ):
+            await socket.send_json({"id": "1", "request": ASK})
+            while not engine.left:
                 await asyncio.sleep(0.01)
 
     run(journey())
