@@ -111,8 +111,9 @@ async def serving(
     Raises:
         OSError: it cannot listen, or a file of TLS cannot be read or used.
     """
-    from grpc_reflection.v1alpha import reflection  # imports grpc itself
+    from grpc_reflection.v1alpha import reflection, reflection_pb2  # import grpc themselves
 
+    POOL.AddSerializedFile(reflection_pb2.DESCRIPTOR.serialized_pb)  # it describes itself, too
     server = grpc.aio.server(
         interceptors=[KeyCheck(admits)],
         options=[

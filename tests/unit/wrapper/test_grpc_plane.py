@@ -394,22 +394,24 @@ def test_a_bearer_token_is_the_key_and_the_engine_does_not_see_it() -> None:
 def test_reflection_shows_the_service_to_those_with_the_key() -> None:
     async def journey() -> None:
         async with plane() as one:
-            names, refused = await asyncio.to_thread(reflected, one.socket)
-            assert protobuf_classes.SERVICE in names
+            described, refused = await asyncio.to_thread(reflected, one.socket)
+            assert protobuf_classes.SERVICE in described["inference.proto"]
             assert refused is grpc.StatusCode.UNAUTHENTICATED
 
     run(journey())
 
 
-def reflected(path: Path) -> tuple[Sequence[str], grpc.StatusCode]:
-    """Services that reflection lists with the key, and what it says without."""
+def reflected(path: Path) -> tuple[dict[str, list[str]], grpc.StatusCode]:
+    """Services that reflection lists with the key, by the file that describes them; what it says without."""
     with grpc.insecure_channel(f"unix:{path}") as channel:
-        with_key = grpc.intercept_channel(channel, WithKey())
-        names = ProtoReflectionDescriptorDatabase(with_key).get_services()
+        known = ProtoReflectionDescriptorDatabase(grpc.intercept_channel(channel, WithKey()))
+        described: dict[str, list[str]] = {}
+        for name in known.get_services():
+            described.setdefault(known.FindFileContainingSymbol(name).name, []).append(name)
         try:
             ProtoReflectionDescriptorDatabase(channel).get_services()
         except grpc.RpcError as error:
-            return names, error.code()
+            return described, error.code()
     raise AssertionError("it answers without the key")
 
 
