@@ -20,6 +20,7 @@ wrapper, at every start of every worker.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -74,7 +75,10 @@ class Wrapper:
         elif not self.admits(scope["headers"]):
             await refuse(send, 401, "wrong_key", WRONG_KEY)
         elif scope["path"] in PATHS:
-            await self._proxy(scope, receive, send)
+            with contextlib.suppress(
+                asyncio.CancelledError
+            ):  # the server ends, its client does not read
+                await self._proxy(scope, receive, send)
         else:
             await self._control(scope, receive, send)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -501,6 +502,33 @@ def test_sigterm_ends_open_streams_and_events_too(start: Start) -> None:
     on(wrapper, journey)
     assert wrapper.process.wait(20) == 0
     assert gone(pids, 0.1)
+
+
+def test_a_client_that_does_not_read_leaves_no_traceback_at_the_end(start: Start) -> None:
+    wrapper = start()
+    wrapper.pids_of(pieces=["x"] * 20_000)
+    body = json.dumps({"messages": [], "stream": True}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: w\r\nX-API-Key: {KEY}\r\n"
+
+    async def written(control: Control) -> float:
+        async with control.session.get("/metrics") as answer:
+            text = await answer.text()
+        [found] = re.findall(r"^hpcbench_wrapper_response_bytes_total (\S+)", text, re.M)
+        return float(found)
+
+    async def journey(control: Control) -> None:
+        before = -1.0
+        while (now := await written(control)) != before or not now:  # until all buffers are full
+            before = now
+            await asyncio.sleep(0.5)
+
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(wrapper.socket))
+        client.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        on(wrapper, journey)
+        wrapper.process.send_signal(signal.SIGTERM)
+        assert wrapper.process.wait(20) == 0
+    assert "Traceback" not in wrapper.errors.read_text()
 
 
 def test_standard_input_may_end_while_the_engine_loads(start: Start) -> None:
