@@ -172,7 +172,10 @@ class Client:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._close_direct()
+        if error[0] is None:
+            await self._leave_direct()
+        elif self._direct is not None:  # perhaps the wrapper does not answer
+            self._direct.close()
         if self._grpc is not None:
             await self._grpc.close()
         if self._open is not None:
@@ -196,7 +199,7 @@ class Client:
             LoadFailed: it did not become ready; has the reason. No process of it is left.
             EngineGone: the wrapper does not answer.
         """
-        self._close_direct()  # it leads to the engine before this one
+        await self._leave_direct()  # it leads to the engine before this one
         until = time.monotonic() + timeout
         await self.begin({"timeout": timeout, **body})
         pause, reported = _FIRST_POLL, None
@@ -259,7 +262,7 @@ class Client:
             EngineGone: the wrapper has no engine, or does not answer.
         """
         if self._direct is not None and not (route == "direct" and self._direct.open):
-            self._close_direct()
+            await self._leave_direct()
         if self._direct is None and route == "direct" and self._rules is not None:
             status, offer = await self._control("POST", PATH, {"client": "new"}, 10)
             if status == 503:
@@ -269,10 +272,10 @@ class Client:
                 self._direct = direct if await direct.reachable() else None
         return "proxied" if self._direct is None else "direct"
 
-    def _close_direct(self) -> None:
-        if self._direct is not None:
-            self._direct.close()
-            self._direct = None
+    async def _leave_direct(self) -> None:
+        left, self._direct = self._direct, None
+        if left is not None:
+            await left.leave()
 
     async def status(self) -> dict[str, Any]:
         """The wrapper's state; raises EngineGone while it does not answer (it may be starting)."""

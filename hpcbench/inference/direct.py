@@ -107,6 +107,12 @@ class Direct:
         self.open = False
         await self._report()
 
+    async def leave(self) -> None:
+        """Report what is not reported yet, then close."""
+        if self._has_news():
+            await self._report()
+        self.close()
+
     def close(self) -> None:
         """End the reports, and close idle connections."""
         self.open = False
@@ -180,13 +186,16 @@ class Direct:
             if answer.first_at is not None:
                 counts.first_bytes.append((answer.first_at - begin) / 1e9)
 
+    def _has_news(self) -> bool:
+        return bool(self._in_flight or self._reported or self._counts.codes)
+
     async def _report_regularly(self) -> None:
         while True:
             asleep = time.monotonic()
             await asyncio.sleep(REPORT_SECONDS)
             if time.monotonic() - asleep > _STOPPED_SECONDS:
                 self._last_byte = time.monotonic_ns()
-            if self._in_flight or self._reported or self._counts.codes:
+            if self._has_news():
                 await self._report()
 
     async def _report(self) -> None:

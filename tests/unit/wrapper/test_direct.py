@@ -21,7 +21,7 @@ import uvicorn
 
 from hpcbench.inference import client as client_module
 from hpcbench.inference import direct
-from hpcbench.inference.client import Client, EngineGone
+from hpcbench.inference.client import Client, EngineGone, LoadFailed
 from hpcbench.schema.load import Route as Way
 from hpcbench.schema.records import Response
 from hpcbench.wrapper.app import Wrapper as App
@@ -36,6 +36,7 @@ from tests.unit.wrapper.running import KEY, Control, Wrapper, gone
 
 WAYS: tuple[Way, ...] = ("direct", "proxied")
 PLAIN = Bodies({}, checked=False, media_root=None)
+LOAD = {"engine": "scripted", "model_path": "/weights", "model_name": "tiny"}
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +140,29 @@ def test_the_wrapper_counts_what_it_does_not_see(monkeypatch: pytest.MonkeyPatch
             assert meter.bytes_in == sum(len(one["raw"]) for one in here.engine.seen)
             assert meter.bytes_out > len(TEXT)
             assert "hpcbench_wrapper_first_byte_seconds_count 2.0" in _metrics(meter)
+
+    run(journey())
+
+
+@pytest.mark.parametrize("way_out", ["exit", "proxied", "load"])
+def test_a_client_that_leaves_the_route_reports_its_last_requests(way_out: str) -> None:
+    async def journey() -> None:
+        async with door(Script(gap=0.4)) as here:
+            meter = here.supervisor.meter
+            async with here.client() as client:
+                assert await client.take("direct") == "direct"
+                asking = asyncio.ensure_future(client.ask(request()))
+                while not meter.at_engine:
+                    await asyncio.sleep(0.005)
+                await asking
+                if way_out == "proxied":
+                    assert await client.take("proxied") == "proxied"
+                elif way_out == "load":
+                    with pytest.raises(LoadFailed):  # there is one
+                        await client.load({**LOAD, "timeout": 1}, 1)
+                if way_out != "exit":
+                    assert (meter.at_engine, meter.served, meter.codes[200]) == (0, 1, 1)
+            assert (meter.at_engine, meter.served, meter.codes[200]) == (0, 1, 1)
 
     run(journey())
 
