@@ -122,7 +122,7 @@ async def serving(
             ("grpc.keepalive_time_ms", KEEP_ALIVE_MS),
             ("grpc.http2.ping_timeout_ms", KEEP_ALIVE_MS),  # keepalive_timeout_ms is not obeyed
             ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
+            ("grpc.http2.min_ping_interval_without_data_ms", 500),
             ("grpc.http2.max_frame_size", FRAME_BYTES),
             ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
             ("grpc.experimental.tcp_read_chunk_size", READ_BYTES),

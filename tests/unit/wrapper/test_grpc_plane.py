@@ -651,6 +651,28 @@ def test_a_client_that_leaves_ends_the_work_of_the_engine() -> None:
     run(journey())
 
 
+@pytest.mark.long
+def test_a_client_that_pings_every_second_gets_its_late_answer() -> None:
+    async def journey() -> None:
+        async with plane(Script(first=5)) as one:
+            pings = triton.KeepAliveOptions(
+                keepalive_time_ms=1000,
+                keepalive_timeout_ms=10_000,
+                keepalive_permit_without_calls=True,
+                http2_max_pings_without_data=0,
+            )
+            client = triton_aio.InferenceServerClient(f"unix:{one.socket}", keepalive_options=pings)
+
+            async def asking() -> AsyncIterator[dict[str, Any]]:
+                yield asked()
+
+            async with client:
+                found = [r async for r in client.stream_infer(asking(), headers=HEADERS)]
+                assert text_of(found) == "".join(Script().pieces)
+
+    run(journey())
+
+
 def test_a_client_that_leaves_without_reading_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
     async def journey() -> None:
         async with plane(Script(pieces=("x" * 60_000,) * 200)) as one:
