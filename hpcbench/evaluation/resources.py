@@ -6,6 +6,7 @@ metric without its basis has no value, never 0, and says why.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -169,7 +170,7 @@ class _Run:
             return replace(empty, method=why)
         if not empty.documents:
             return replace(empty, method=self._why_no_rate())
-        return replace(empty, value=sum(known) / empty.documents * 1000, method=ONE_VALUE)
+        return replace(empty, value=math.fsum(known) / empty.documents * 1000, method=ONE_VALUE)
 
     def _why_no_gpu(self, what: str) -> str:
         if self.answered and not self.measured:

@@ -16,7 +16,9 @@ results merged from shards cheap. The value of one sample is `value_of(metric, p
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -262,6 +264,14 @@ def add_up(counts: Iterable[Counts]) -> dict[str, float]:
     if nothing:
         raise ValueError("a metric over no samples has no value")
     return {name: math.fsum(numbers) for name, numbers in found.items()}
+
+
+def added(values: Iterable[float]) -> float:
+    """Sum, rounded at each step from left to right, as reference code rounded its sums.
+
+    Python's `sum` did so up to 3.11. Since 3.12 it compensates, which would change the last bit of a value.
+    """
+    return functools.reduce(operator.add, values, 0.0)
 
 
 def take_dialect(metric: Any, keep: Sequence[str] = ()) -> None:

@@ -25,7 +25,15 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, ClassVar, Literal, get_args
 
-from hpcbench.metrics.base import Parts, SampleMetric, acceptable, over_one, take_dialect, version
+from hpcbench.metrics.base import (
+    Parts,
+    SampleMetric,
+    acceptable,
+    added,
+    over_one,
+    take_dialect,
+    version,
+)
 from hpcbench.metrics.kits import DUDE, LMMS_EVAL, Dialect
 from hpcbench.metrics.matching import cheapest_pairs
 from hpcbench.metrics.normalise import one_of, read_text, reference_text
@@ -274,7 +282,7 @@ def _on_chart(read: str, right_answer: str, given: Mapping[str, Any]) -> float:
             values.append(float(right.strip().lower() == own.strip().lower()))
         else:
             values.append(_near(own, right))
-    return sum(values) / len(values)
+    return added(values) / len(values)
 
 
 _ANLS = Anls(compat="anls-0.0.2")
@@ -378,7 +386,7 @@ class Dude(_OneDialect):
         entries = said.split(", ")
         values = [[self._near(one, [other]) for other in entries] for one in right]
         pairs = cheapest_pairs([[1 - value for value in row] for row in values])
-        total = sum(values[row][column] for row, column in pairs)
+        total = added(values[row][column] for row, column in pairs)
         return total / max(len(set(right)), len(entries))
 
 

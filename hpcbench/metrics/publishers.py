@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from hpcbench.metrics.base import CorpusMetric, Counts, Parts, acceptable, add_up, over_one
+from hpcbench.metrics.base import CorpusMetric, Counts, Parts, acceptable, add_up, added, over_one
 from hpcbench.metrics.programs import (
     FunctionMetric,
     NotInstalled,
@@ -286,7 +286,7 @@ class Grits(FunctionMetric, CorpusMetric):
         evaluator.eval_htmls(right, tables_of(prediction))
         (sums,) = evaluator._evaluators.values()  # noqa: SLF001 - it publishes quotients, not their parts
         return {
-            "similar": float(sum(sums.true_positive_scores)),
+            "similar": added(sums.true_positive_scores),
             "right": float(sum(sums.num_true_cells)),
             "given": float(sum(sums.num_pred_cells)),
         }

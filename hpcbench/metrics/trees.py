@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from hpcbench.metrics.base import Parts, take_dialect
+from hpcbench.metrics.base import Parts, added, take_dialect
 from hpcbench.metrics.kits import ANLS_STAR, Dialect
 from hpcbench.metrics.matching import cheapest_pairs, pairs_as_munkres
 from hpcbench.metrics.normalise import Case, TextMetric, TextOptions, Whitespace, one_of
@@ -179,7 +179,7 @@ class _Found(NamedTuple):
 
     def mean(self) -> float:
         """The mean, added up in the package's order, so that the same candidates tie to the last bit."""
-        return sum(self.values) / self.length if self.length else 1.0
+        return added(self.values) / self.length if self.length else 1.0
 
 
 _RIGHT, _ALIKE, _WRONG = _Found([1.0], 1, True), _Found([1.0], 1, False), _Found([0.0], 1, False)

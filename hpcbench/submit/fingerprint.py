@@ -10,6 +10,7 @@ between, the process stops and reports the changes. A later hpcbench alone stops
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import json
 import os
@@ -20,7 +21,6 @@ import sysconfig
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackagePath
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -313,25 +313,31 @@ def _is_installed(now: Fingerprint) -> bool:
     They do not during `pip install`, or after a file was edited.
     """
     package = Path(hpcbench.__file__).parent
-    listed = {str(file): file for file in installed.own().files or ()}
+    distribution = installed.own()
+    # Not `Distribution.files`: from Python 3.12 on that leaves out what is gone.
+    record = csv.reader((distribution.read_text("RECORD") or "").splitlines())
+    listed = {name: hash_ for name, hash_, *_ in record if name.startswith("hpcbench/")}
     if "hpcbench/__init__.py" not in listed:  # editable
         return False
-    if Path(str(listed["hpcbench/__init__.py"].locate())).resolve().parent != package.resolve():
+    root = Path(str(distribution.locate_file("")))
+    if (root / "hpcbench").resolve() != package.resolve():
         return False  # another hpcbench comes first on the search path
-    own = (name for name in now.sources if name.startswith("hpcbench/"))
-    return set(own) <= set(listed) and all(
-        _as_listed(file) for name, file in listed.items() if name.startswith("hpcbench/")
+    own = {name for name in now.sources if name.startswith("hpcbench/")}
+    return own <= listed.keys() and all(
+        _has_hash(root / name, hash_) for name, hash_ in listed.items()
     )
 
 
-def _as_listed(file: PackagePath) -> bool:
-    if file.hash is None:  # files compiled by Python have no hash
+def _has_hash(path: Path, listed: str) -> bool:
+    """Whether a file has its hash of RECORD, `sha256=…`; files compiled by Python have none there."""
+    if not listed:
         return True
+    mode, _, wanted = listed.partition("=")
     try:
-        found = hashlib.new(file.hash.mode, Path(str(file.locate())).read_bytes()).digest()
+        found = hashlib.new(mode, path.read_bytes()).digest()
     except OSError:
         return False
-    return base64.urlsafe_b64encode(found).rstrip(b"=").decode() == file.hash.value
+    return base64.urlsafe_b64encode(found).rstrip(b"=").decode() == wanted
 
 
 def _is_later_commit(experiment: Experiment) -> bool:

@@ -226,7 +226,9 @@ def test_what_has_ended_is_never_opened_again(
     opened: list[str] = []
     real = os.open
     monkeypatch.setattr(
-        os, "open", lambda path, *how: (opened.append(str(path)), real(path, *how))[1]
+        os,
+        "open",
+        lambda path, *how, **more: (opened.append(str(path)), real(path, *how, **more))[1],
     )
     for _ in range(50):
         now += 5
@@ -244,7 +246,9 @@ def test_a_silent_file_is_read_less_often(tmp_path: Path, monkeypatch: pytest.Mo
     opened: list[str] = []
     real = os.open
     monkeypatch.setattr(
-        os, "open", lambda path, *how: (opened.append(str(path)), real(path, *how))[1]
+        os,
+        "open",
+        lambda path, *how, **more: (opened.append(str(path)), real(path, *how, **more))[1],
     )
     for _ in range(600):
         now += 1
