@@ -17,6 +17,8 @@ from tests.unit.inference.limited import Gateway
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
+elsewhere = pytest.mark.parametrize("route", ["direct"])
+"""Of models elsewhere: their relay is a hop whichever route is asked for, so a second one shows no more."""
 
 SECRET, TOKEN = "c0rrect-horse-battery", "tok.3n-of-the-gateway"
 
@@ -79,6 +81,7 @@ def gateway() -> Iterator[tuple[Gateway, str]]:
     thread.join(10)
 
 
+@elsewhere
 def test_a_gateways_limits_fail_no_sample_and_the_run_says_that_they_held_it_up(
     bench: Bench, gateway: tuple[Gateway, str]
 ) -> None:
@@ -103,6 +106,7 @@ def test_a_gateways_limits_fail_no_sample_and_the_run_says_that_they_held_it_up(
     assert reported["tries"] == SAMPLES, "a refusal is no try"
 
 
+@elsewhere
 def test_a_secret_and_its_token_are_in_no_argument_and_in_no_file_of_an_experiment(
     bench: Bench, gateway: tuple[Gateway, str]
 ) -> None:
@@ -151,6 +155,7 @@ def test_a_secret_and_its_token_are_in_no_argument_and_in_no_file_of_an_experime
         assert hidden.decode() not in screen
 
 
+@elsewhere
 def test_a_resume_without_the_secret_or_with_a_wrong_one_submits_nothing(
     bench: Bench, gateway: tuple[Gateway, str]
 ) -> None:

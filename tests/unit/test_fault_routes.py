@@ -24,6 +24,13 @@ ALONE = {
 }
 """Tests of an experiment that others share."""
 
+ELSEWHERE = {
+    "test_a_gateways_limits_fail_no_sample_and_the_run_says_that_they_held_it_up",
+    "test_a_resume_without_the_secret_or_with_a_wrong_one_submits_nothing",
+    "test_a_secret_and_its_token_are_in_no_argument_and_in_no_file_of_an_experiment",
+}
+"""Tests of models elsewhere: their relay is a hop whichever route is asked for."""
+
 
 def collected(full: str) -> dict[str, dict[str, set[str]]]:
     """File → test → its routes."""
@@ -44,7 +51,8 @@ def test_every_fault_is_seen_by_both_routes() -> None:
     for file, tests in whole.items():
         for test, routes in tests.items():
             if file not in NO_ROUTE and test not in ALONE:
-                assert routes == {"direct", "proxied"}, (file, test)
+                wanted = {"direct"} if test in ELSEWHERE else {"direct", "proxied"}
+                assert routes == wanted, (file, test)
     assert set(NO_ROUTE) < set(whole)
 
 
