@@ -28,6 +28,8 @@ from typing import Any
 import aiohttp
 from pairs import median_interval
 
+from hpcbench.unix_http import UnixConnection
+
 ROOT = Path(__file__).parent.parent
 ANSWER = json.dumps(
     {"id": "x", "choices": [{"message": {"role": "assistant", "content": "42"}}]}
@@ -106,6 +108,16 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)
 
 
+def healthy(socket: Path) -> bool:
+    """Whether a relay takes requests."""
+    try:
+        with UnixConnection(socket, 5) as connection:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+    except OSError:
+        return False
+
+
 class Relay:
     """A relay's process, and what its requests took."""
 
@@ -123,7 +135,7 @@ class Relay:
         self.process = subprocess.Popen(
             [*argv, "--options", json.dumps(options)], env={**os.environ, **env}, cwd=ROOT
         )
-        while not Path(self.socket).exists():
+        while not healthy(Path(self.socket)):
             assert self.process.poll() is None
             time.sleep(0.05)
 

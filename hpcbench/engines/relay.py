@@ -6,6 +6,9 @@ the key would go with them; certificates are verified; `HTTPS_PROXY` and `NO_PRO
 
 With OAuth2 (`auth` of the options) a keeper holds the token. An answer of 401 drops it, and the request goes
 out once more with its successor; the second answer passes, whatever it is.
+
+It listens from the start: while it waits for the endpoint or for a token, its figures can be asked for and it
+ends in order. `/health` answers 503 until it can relay.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def serve(options: RemoteOptions, name: str, socket: str) -> None:
-    """Relay until SIGTERM, after the endpoint has answered once.
+    """Relay until SIGTERM, as soon as the endpoint has answered once.
 
     Raises:
         EndpointFailed: it does not answer, or refuses us.
@@ -82,7 +85,7 @@ def serve(options: RemoteOptions, name: str, socket: str) -> None:
     except HpcbenchError as error:
         raise EndpointFailed(str(error)) from None
     web.run_app(
-        _reachable(relay),
+        relay.application(),
         path=socket,
         backlog=2048,  # as the wrapper in front of it
         print=None,
@@ -91,6 +94,10 @@ def serve(options: RemoteOptions, name: str, socket: str) -> None:
         shutdown_timeout=2,
         keepalive_timeout=600,
     )
+    if not relay.ready and keeper is not None:  # nothing asks for its last figures
+        _LOG.warning(token_metrics.line(keeper))
+    if relay.failure is not None:
+        raise relay.failure
 
 
 def _credential(options: RemoteOptions) -> tuple[str, Keeper | None]:
@@ -109,17 +116,6 @@ def _credential(options: RemoteOptions) -> tuple[str, Keeper | None]:
     return said.strip(), None
 
 
-async def _reachable(relay: Relay) -> web.Application:
-    await relay.begin()
-    try:
-        async with relay.session() as session:
-            await relay.look(session)
-    except BaseException:
-        await relay.end()
-        raise
-    return relay.application()
-
-
 class Relay:
     """One endpoint under one local name."""
 
@@ -127,7 +123,7 @@ class Relay:
         self, options: RemoteOptions, name: str, key: str, keeper: Keeper | None = None
     ) -> None:
         self.options, self.name = options, name
-        self._keeper, self._kept = keeper, contextlib.AsyncExitStack()
+        self._keeper = keeper
         self._proxy = by_proxy(options.base_url)
         self._headers = {**options.headers, "Accept-Encoding": "identity"}
         if key:
@@ -135,15 +131,18 @@ class Relay:
             self._headers["Authorization"] = f"Bearer {key}"
         self._answers: Counter[str] = Counter()
         self._session: aiohttp.ClientSession
+        self.ready = False
+        """Whether the endpoint has answered."""
+        self.failure: Exception | None = None
+        """Why it ends by itself."""
 
-    async def begin(self) -> None:
-        """Begin to keep a token, where one is needed."""
-        if self._keeper is not None:
-            await self._kept.enter_async_context(self._keeper.running())
-
-    async def end(self) -> None:
-        """Keep it no longer."""
-        await self._kept.aclose()
+    @contextlib.asynccontextmanager
+    async def keeping(self) -> AsyncIterator[None]:
+        """Keep a token while inside, where one is needed."""
+        async with contextlib.AsyncExitStack() as kept:
+            if self._keeper is not None:
+                await kept.enter_async_context(self._keeper.running())
+            yield
 
     def session(self) -> aiohttp.ClientSession:
         """Connections to the endpoint, one for each request."""
@@ -210,11 +209,23 @@ class Relay:
         return app
 
     async def _connected(self, app: web.Application) -> AsyncIterator[None]:
-        async with self.session() as self._session:
+        async with self.keeping(), self.session() as self._session:
+            looking = asyncio.ensure_future(self._become_ready())
             yield
-        await self.end()
+            looking.cancel()
+            await asyncio.wait({looking})
+
+    async def _become_ready(self) -> None:
+        try:
+            await self.look(self._session)
+            self.ready = True
+        except Exception as error:  # noqa: BLE001 - `serve` raises it
+            self.failure = error
+            asyncio.get_running_loop().call_soon(_end)
 
     async def _health(self, request: web.Request) -> web.Response:
+        if not self.ready:
+            return web.json_response({"status": "waits for the endpoint"}, status=503)
         return web.json_response({"status": "ok"})
 
     async def _models(self, request: web.Request) -> web.Response:
@@ -372,6 +383,11 @@ class Relay:
         if request.transport is not None:
             request.transport.abort()
         return passed
+
+
+def _end() -> None:
+    """End the server as SIGTERM does."""
+    raise web.GracefulExit
 
 
 def _authorization(token: str) -> dict[str, str]:

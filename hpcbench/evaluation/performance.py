@@ -141,13 +141,15 @@ def _tokens(
 ) -> dict[str, Any] | None:
     """How the workers' relays got tokens for a run task's model; None: it needs none.
 
-    Run tasks that share a model in a worker share its tokens: each shows all of them.
+    Run tasks that share a model in a worker share its tokens: each shows all of them. Workers count, too,
+    whose model did not load: they may have waited for a token in vain.
     """
     whole: dict[str, Any] | None = None
     for events in workers:
         own = [one for one in events if one["event"] == "token"]
         own = [one for one in own if one.get("model") == run_task.model.name]
-        if own and any(_is_of(event, run_task.name) for event in events):
+        loaded = any(_loaded(event, run_task.model.name) for event in events)
+        if own and (not loaded or any(_is_of(event, run_task.name) for event in events)):
             whole = added(whole or {}, own[-1])
     if whole is None:
         return None

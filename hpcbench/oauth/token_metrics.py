@@ -1,14 +1,17 @@
-"""A keeper's counts as lines of Prometheus' text form, written and read."""
+"""A keeper's counts as lines of Prometheus' text form, or as one line of a log, written and read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # who adds figures up needs no keeper
     from hpcbench.oauth.keeper import Keeper
 
 _PREFIX = "hpcbench_token_"
+_IN_A_LOG = "figures of tokens: "
 _SUMMED = ("fallbacks", "rejected", "waits", "wait_seconds")
 _BY_KIND = ("granted", "failed", "seconds")
 _COUNTS = frozenset({"fallbacks", "rejected", "waits", "waiting"})
@@ -76,6 +79,21 @@ def read(metrics: str) -> dict[str, Any] | None:
                     one.value, 3
                 )
     return found if lines else None
+
+
+def line(keeper: Keeper) -> str:
+    """The figures of a keeper as one line of a log."""
+    return _IN_A_LOG + json.dumps(read(text(keeper)))
+
+
+def of_log(lines: Iterable[str]) -> dict[str, Any] | None:
+    """The figures in the last such line, as `read` returns them; None: there is none."""
+    found = None
+    for one in lines:
+        if one.startswith(_IN_A_LOG):
+            with contextlib.suppress(ValueError):
+                found = json.loads(one.removeprefix(_IN_A_LOG))
+    return found if isinstance(found, dict) else None
 
 
 def added(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,6 +129,8 @@ class EngineProcess:
         self._held = contextlib.ExitStack()
         self._clients = contextlib.AsyncExitStack()
         self._unloaded, self._used = unloaded, False
+        self._log_begins = 0
+        """Length of the log when the last load began."""
         self._nodes: EngineNodes | None = None
         """The loaded engine's other nodes, if it has some."""
         self._limits: dict[str, RateLimits] = {}
@@ -145,10 +147,17 @@ class EngineProcess:
         self._held.close()
         await self._see_it_gone()
 
-    async def load(self, model: Model, on_progress: Callable[[str], None]) -> Loaded:
+    async def load(
+        self, model: Model, on_progress: Callable[[str], None], on_start: Callable[[], None]
+    ) -> Loaded:
         """Start the wrapper, if needed, and load this model as its only one.
 
         Engines that share a GPU load one after the other: each measures the memory that the others left.
+
+        Args:
+            model: the model, from the nearest copy.
+            on_progress: receives lines of the engine's output while it loads.
+            on_start: is called when the engine starts: from then on `gauges` are those of this one.
 
         Raises:
             LoadFailed: it did not become ready.
@@ -158,10 +167,13 @@ class EngineProcess:
             if self.group.sharing > 1:
                 for gpu in await asyncio.to_thread(handles):
                     await held.enter_async_context(_alone(f"hpcbench-{self._owner.job}-{gpu}"))
-            return await self._load(model, on_progress)
+            return await self._load(model, on_progress, on_start)
 
-    async def _load(self, model: Model, on_progress: Callable[[str], None]) -> Loaded:
-        started, log_begins = time.monotonic(), self.log.stat().st_size if self.log.exists() else 0
+    async def _load(
+        self, model: Model, on_progress: Callable[[str], None], on_start: Callable[[], None]
+    ) -> Loaded:
+        started = time.monotonic()
+        self._log_begins = self.log.stat().st_size if self.log.exists() else 0
         tasks = [task for task in self.run_tasks if task.model.name == model.name]
         await self._end_nodes()
         await self._be_in(tasks[0].environment, model.request_bytes)
@@ -201,6 +213,7 @@ class EngineProcess:
             reuse=any(reuse) and not any(task.sweep for task in tasks) and not _both_arms(tasks),
         )
         self._used = not self.elsewhere
+        on_start()
         timeout = model.load_timeout + 30
         if self.group.nodes > 1:
             self._nodes = EngineNodes(
@@ -216,13 +229,19 @@ class EngineProcess:
             seconds=time.monotonic() - started,
             pid=ready["pid"],
             versions=ready["versions"] or {},
-            memory=self.logged_memory(log_begins),
+            memory=self.logged_memory(),
             uncounted=uncounted,
         )
 
-    def logged_memory(self, begin: int = 0) -> LoggedMemory:
-        """Memory figures in the engine's log, from an offset on."""
-        return logged_memory(_since(self.log, begin))
+    def logged_memory(self) -> LoggedMemory:
+        """Memory figures in the engine's log since the last load began."""
+        return logged_memory(self.logged())
+
+    def logged(self) -> list[str]:
+        """Lines of the log since the last load began; of a very long log the first ones."""
+        with self.log.open("rb") as file:
+            file.seek(self._log_begins)
+            return file.read(LOG_BYTES).decode(errors="replace").splitlines()
 
     async def follow(self, environment: str, body: Mapping[str, Any]) -> None:
         """Start the wrapper and a further rank of an engine; the client's `status` tells what becomes of it.
@@ -496,13 +515,6 @@ def _both_arms(tasks: Sequence[ResolvedRunTask]) -> bool:
     """Whether the tasks include two arms of one run task."""
     pairs = [task.pair for task in tasks if task.pair is not None]
     return len(set(pairs)) < len(pairs)
-
-
-def _since(log: Path, begin: int) -> list[str]:
-    """Lines of a log from an offset on; of a very long log the first ones."""
-    with log.open("rb") as file:
-        file.seek(begin)
-        return file.read(LOG_BYTES).decode(errors="replace").splitlines()
 
 
 def last_lines(log: Path) -> list[str]:

@@ -18,8 +18,10 @@ from hpcbench.monitor.devices import handles
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.worker.engine import EngineProcess, explained
 from hpcbench.worker.event_log import WorkerEvents
+from hpcbench.worker.limit_watch import LimitWatch
 from hpcbench.worker.node_copies import NodeCopies
 from hpcbench.worker.serving import ENGINE_DEATHS, load_engine, log_death
+from hpcbench.worker.token_watch import TokenWatch
 
 
 class EnginesBeside:
@@ -47,6 +49,8 @@ class EnginesBeside:
         self._events, self._near, self._stop = events, near, stop
         self._engines: dict[str, EngineProcess] = {}
         """Model → its engine, which is loaded."""
+        self._watches: dict[str, tuple[TokenWatch, LimitWatch]] = {}
+        """Model → what is logged of its token server and its gateway's rate limits."""
         self._deaths = Counter[str]()
         self._given_up: dict[str, str] = {}
         """Model → why it is not tried any more."""
@@ -118,13 +122,18 @@ class EnginesBeside:
             devices=handles()[place : place + gpus] if gpus else None,
         )
         self._engines[name] = await engine.__aenter__()
+        tokens, limits = self._watches.setdefault(
+            name, (TokenWatch(self._events), LimitWatch(self._events))
+        )
         all_gpus = self._group.gpus if gpus else 0
         try:
-            if await load_engine(engine, model, all_gpus, self._events, self._stop) is None:
+            if await load_engine(engine, model, all_gpus, self._events, tokens, self._stop) is None:
                 await self._end(name)
                 return False
+            limits.follow(name, engine.client.limits)
             await engine.client.take(one.task.route if one.task.protocol == "http" else "proxied")
         except (LoadFailed, EngineGone) as error:
+            await tokens.end(await asyncio.to_thread(engine.logged))
             why = self._given_up[name] = (
                 f"model '{name}' of an agent: {explained(error, engine.log)}"
             )
@@ -135,6 +144,9 @@ class EnginesBeside:
     async def _end(self, name: str) -> None:
         engine = self._engines.pop(name, None)
         if engine is not None:
+            tokens, limits = self._watches[name]
+            await tokens.end()
+            limits.end()
             await engine.__aexit__(None, None, None)
 
 

@@ -67,6 +67,7 @@ class Serving:
         try:
             loaded = await self._load(model)
         except (LoadFailed, EngineGone) as error:
+            await self._tokens.end(await asyncio.to_thread(wrapper.logged))
             if isinstance(error, LoadFailed) and error.node and error.kind in NOT_JOINED:
                 # No fault of the model: a later job loads it on other nodes.
                 self._given_up.add(model.name)
@@ -83,7 +84,6 @@ class Serving:
             return False
         self.loaded, self.warm, self._failed_loads = loaded, False, 0
         self._watch.engine(wrapper, loaded)
-        self._tokens.follow(model, wrapper.gauges())
         self._limits.follow(model.name, wrapper.client.limits)
         return True
 
@@ -91,7 +91,9 @@ class Serving:
         """Load the model, again after each machine that was taken away: the machines' cost ends that."""
         while True:
             try:
-                return await load_engine(self.wrapper, model, model.gpus, self._events, self._stop)
+                return await load_engine(
+                    self.wrapper, model, model.gpus, self._events, self._tokens, self._stop
+                )
             except (LoadFailed, EngineGone) as error:
                 if self._stop.is_set() or not await self.wrapper.taken():
                     raise
@@ -143,7 +145,12 @@ class Serving:
 
 
 async def load_engine(
-    engine: EngineProcess, model: Model, gpus: int, events: WorkerEvents, stop: asyncio.Event
+    engine: EngineProcess,
+    model: Model,
+    gpus: int,
+    events: WorkerEvents,
+    tokens: TokenWatch,
+    stop: asyncio.Event,
 ) -> Loaded | None:
     """Load a model, and log that it is loading and that it is ready; None: `stop` was set before.
 
@@ -152,6 +159,7 @@ async def load_engine(
         model: the model, from the nearest copy.
         gpus: GPUs that this allocation must have.
         events: the worker's log.
+        tokens: follows the engine from its start.
         stop: set when the worker ends.
 
     Raises:
@@ -164,7 +172,11 @@ async def load_engine(
             lacking = await asyncio.to_thread(check_allocation, gpus, model.gpu_memory_gb)
             if lacking:
                 raise LoadFailed("allocation", lacking, cause="allocation")
-        return await engine.load(model, lambda line: events.write("loading", message=line))
+        return await engine.load(
+            model,
+            lambda line: events.write("loading", message=line),
+            lambda: tokens.follow(model, engine.gauges()),
+        )
 
     events.write("model_loading", sync=True, model=model.name)
     loading = await unless_stopped(stop, fitting())

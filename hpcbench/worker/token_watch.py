@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hpcbench.oauth.token_metrics import added, read
+from hpcbench.oauth.token_metrics import added, of_log, read
 from hpcbench.schema.model import Model
 from hpcbench.worker.event_log import WorkerEvents
 
@@ -38,7 +38,7 @@ class TokenWatch:
         self._task: asyncio.Task[None] | None = None
 
     def follow(self, model: Model, metrics: Callable[[], str]) -> None:
-        """Follow the relay of a model from now on, if it asks for tokens.
+        """Follow the relay of a model from now on, also while it loads, if it asks for tokens.
 
         Args:
             model: its definition.
@@ -52,11 +52,19 @@ class TokenWatch:
         self._before[model.name] = self._last.get(model.name, {})
         self._task = asyncio.ensure_future(self._follow())
 
-    async def end(self) -> None:
-        """Look once more, and follow no relay any more."""
+    async def end(self, log: Iterable[str] = ()) -> None:
+        """Look once more, and follow no relay any more.
+
+        Args:
+            log: the output of a relay that is gone, whose last line may have its figures.
+        """
         self._stop()
         if self._model is not None:
-            await self._look(final=True)
+            found = of_log(log)
+            if found is not None:
+                self._take(found, final=True)
+            else:
+                await self._look(final=True)
             self._model = None
 
     def _stop(self) -> None:
@@ -70,14 +78,17 @@ class TokenWatch:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self, *, final: bool = False) -> None:
+        # An engine that is gone is reported elsewhere.
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+            found = read(await asyncio.to_thread(self._read))
+            if found is not None:
+                self._take(found, final=final)
+
+    def _take(self, found: dict[str, Any], *, final: bool) -> None:
         """Log the figures if they changed; at the end also those of the token's age."""
         model = self._model
         assert model is not None
-        # An engine that is gone is reported elsewhere; a full disk is handled where answers are written.
-        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-            found = read(await asyncio.to_thread(self._read))
-            if found is None:
-                return
+        with contextlib.suppress(OSError):  # a full disk is handled where answers are written
             why = found.pop("why", None)
             if why is not None and why != self._why.get(model):
                 waiting = found.get("waiting", 0)

@@ -245,13 +245,17 @@ async def _answer_json(send: Send, data: dict[str, Any], status: int = 200) -> N
 
 
 async def _engines_metrics(supervisor: Supervisor) -> str:
-    """The engine's own metrics; empty without an engine, or if the engine has none."""
-    if (route := supervisor.route) is None:
+    """The engine's own metrics; empty without an engine, or if the engine has none.
+
+    While it loads, an engine may listen and not answer.
+    """
+    route = supervisor.route
+    session = supervisor.session if route is None else route.session
+    if session is None:
         return ""
+    patience = aiohttp.ClientTimeout(total=0.5 if route is None else 5)
     try:
-        async with route.session.get(
-            "http://engine/metrics", timeout=aiohttp.ClientTimeout(total=5)
-        ) as said:
+        async with session.get("http://engine/metrics", timeout=patience) as said:
             return await said.text() if said.status == 200 else ""
     except (aiohttp.ClientError, OSError, asyncio.TimeoutError, UnicodeError):  # noqa: UP041 (Python 3.10)
         return ""

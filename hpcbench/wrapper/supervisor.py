@@ -147,6 +147,8 @@ class Supervisor:
         self.state: State = "empty"
         self.route: Route | None = None
         """Set while requests are accepted."""
+        self.session: aiohttp.ClientSession | None = None
+        """Connections to the engine, from its start to its end."""
         self.takes_images = False
         """Whether images may come without base64: engines then get a folder to read them from."""
         self._ask: Load | None = None
@@ -348,9 +350,9 @@ class Supervisor:
             checked=not getattr(plugin, "checks_media", True),
             media_root=ask.media_root,
         )
-        session = engine_session(folder / "s")
+        session = self.session = engine_session(folder / "s")
         # after the engine: closing the session does not wake waiting requests, the engine's end does
-        clear_up.push_async_callback(session.close)
+        clear_up.push_async_callback(self._close, session)
         child = await self._start(command, ask, clear_up)
         sampler = Sampler(child.pid, child.mark, ask.gpus, folder / "s")
         clear_up.callback(sampler.stop)
@@ -383,6 +385,11 @@ class Supervisor:
         clear_up.push_async_callback(self._stop, starting)
         self._child = child = await asyncio.shield(starting)
         return child
+
+    async def _close(self, session: aiohttp.ClientSession) -> None:
+        if self.session is session:
+            self.session = None
+        await session.close()
 
     async def _stop(self, starting: asyncio.Task[Child]) -> None:
         await asyncio.wait({starting})

@@ -20,6 +20,9 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 elsewhere = pytest.mark.parametrize("route", ["direct"])
 """Of models elsewhere: their relay is a hop whichever route is asked for, so a second one shows no more."""
 
+AWAY = threading.Event()
+"""While it is set, the token server cannot answer."""
+
 SECRET, TOKEN = "c0rrect-horse-battery", "tok.3n-of-the-gateway"
 
 
@@ -41,6 +44,8 @@ async def with_door(
 
 async def give_token(request: web.Request) -> web.Response:
     """A token for the secret."""
+    if AWAY.is_set():
+        return web.Response(status=503, text="the tokens' database is away")
     form = await request.post()
     if form.get("client_secret") != SECRET:
         return web.json_response({"error": "invalid_client"}, status=401)
@@ -112,17 +117,8 @@ def test_a_secret_and_its_token_are_in_no_argument_and_in_no_file_of_an_experime
 ) -> None:
     limited, url = gateway
     limited.limit = 1000
-    address = url.removesuffix("/v1")
-    auth = {
-        "type": "jwt", "grant_type": "client_credentials", "token_url": f"{address}/token",
-        "client_id": "benchmark", "client_secret": "${env:GATEWAY_SECRET}",
-        "client_auth": "client_secret_post",
-    }  # fmt: skip
-    bench.model(
-        "elsewhere", engine="remote", source="", package=None,
-        engine_options={"base_url": f"{address}/secure/v1", "model": "m", "auth": auth},
-    )  # fmt: skip
-    bench.environ |= {"GATEWAY_SECRET": SECRET, "XDG_STATE_HOME": str(bench.folder / "state")}
+    behind_a_token_server(bench, url)
+    bench.environ["GATEWAY_SECRET"] = SECRET
     arguments: set[bytes] = set()
     over = threading.Event()
 
@@ -161,16 +157,7 @@ def test_a_resume_without_the_secret_or_with_a_wrong_one_submits_nothing(
 ) -> None:
     limited, url = gateway
     limited.limit = 1000
-    address = url.removesuffix("/v1")
-    auth = {
-        "token_url": f"{address}/token", "client_id": "benchmark",
-        "client_secret": "${env:GATEWAY_SECRET}", "client_auth": "client_secret_post",
-    }  # fmt: skip
-    bench.model(
-        "elsewhere", engine="remote", source="", package=None,
-        engine_options={"base_url": f"{address}/secure/v1", "model": "m", "auth": auth},
-    )  # fmt: skip
-    bench.environ["XDG_STATE_HOME"] = str(bench.folder / "state")
+    behind_a_token_server(bench, url)
     plan = bench.plan({"model": "elsewhere", "limit": 3}, max_requests=2)
     trial = bench.submit(plan, GATEWAY_SECRET=SECRET)
     trial.wait("incomplete")
@@ -185,6 +172,71 @@ def test_a_resume_without_the_secret_or_with_a_wrong_one_submits_nothing(
     bench.run(*more, GATEWAY_SECRET=SECRET)
     trial.wait("done")
     assert len(trial.answers()) == 3
+
+
+@elsewhere
+def test_a_load_says_which_token_it_waits_for_and_its_failed_requests_count(
+    bench: Bench, gateway: tuple[Gateway, str]
+) -> None:
+    limited, url = gateway
+    limited.limit = 1000
+    behind_a_token_server(bench, url)
+    AWAY.set()
+    try:
+        trial = bench.submit(bench.plan({"model": "elsewhere", "limit": 3}), GATEWAY_SECRET=SECRET)
+        until(lambda: trial.said("token"), "a word about the token while the model loads", 20)
+        now, screen = trial.status(), trial.screen()
+    finally:
+        AWAY.clear()
+
+    (worker,) = now["workers"]
+    assert worker["state"] == "loading"
+    assert "requests failed" in worker["token"]
+    (alarm,) = [one for one in now["alarms"] if one["kind"] == "token_failed"]
+    assert "the tokens' database is away" in alarm["cause"]
+    assert "the tokens' database is away" in screen
+    trial.wait("done")
+    reported = json.loads((trial.path / "performance.json").read_text())["run_tasks"]["numbers"]
+    assert reported["tokens"]["failed"]["full_auth"] >= 1
+    assert sum(reported["tokens"]["granted"].values()) == 1
+
+
+@elsewhere
+def test_a_load_that_fails_without_a_token_leaves_its_figures(
+    bench: Bench, gateway: tuple[Gateway, str]
+) -> None:
+    behind_a_token_server(bench, gateway[1], timeout=2)
+    AWAY.set()
+    try:
+        stages = ["inference", "evaluation", "reporting"]
+        plan = bench.plan({"model": "elsewhere", "limit": 3}, stages=stages)
+        trial = bench.submit(plan, GATEWAY_SECRET=SECRET)
+        trial.wait("failed")
+    finally:
+        AWAY.clear()
+
+    last = trial.said("token")[-1]
+    assert (last["state"], last["granted"]) == ("none", {})
+    assert last["failed"]["full_auth"] >= 2
+    assert last["waits"] == 1
+    out, _ = bench.run("export", trial.id, "--what", "token_refresh_metrics", "--format", "csv")
+    assert f"full_auth,0,{last['failed']['full_auth']}" in out
+    reported = json.loads((trial.path / "performance.json").read_text())["run_tasks"]["numbers"]
+    assert reported["tokens"]["failed"] == last["failed"]
+
+
+def behind_a_token_server(bench: Bench, url: str, **options: float) -> None:
+    """The model `elsewhere`, whose gateway wants a token."""
+    address = url.removesuffix("/v1")
+    auth = {
+        "token_url": f"{address}/token", "client_id": "benchmark",
+        "client_secret": "${env:GATEWAY_SECRET}", "client_auth": "client_secret_post",
+    }  # fmt: skip
+    bench.model(
+        "elsewhere", engine="remote", source="", package=None,
+        engine_options={"base_url": f"{address}/secure/v1", "model": "m", "auth": auth, **options},
+    )  # fmt: skip
+    bench.environ["XDG_STATE_HOME"] = str(bench.folder / "state")
 
 
 def test_a_budget_ends_a_run_in_order_and_a_larger_one_goes_on(bench: Bench, calm: Trial) -> None:

@@ -26,6 +26,8 @@ ALONE = {
 
 ELSEWHERE = {
     "test_a_gateways_limits_fail_no_sample_and_the_run_says_that_they_held_it_up",
+    "test_a_load_says_which_token_it_waits_for_and_its_failed_requests_count",
+    "test_a_load_that_fails_without_a_token_leaves_its_figures",
     "test_a_resume_without_the_secret_or_with_a_wrong_one_submits_nothing",
     "test_a_secret_and_its_token_are_in_no_argument_and_in_no_file_of_an_experiment",
 }

@@ -25,6 +25,7 @@ from aiohttp import web
 from hpcbench import plugins
 from hpcbench.engines.remote import RemoteEngine
 from hpcbench.errors import UserError
+from hpcbench.unix_http import UnixConnection
 from tests.sockets import listens
 
 KEY = "sk-test-1234567890"
@@ -197,11 +198,24 @@ class Relay:
 
     def up(self) -> Relay:
         deadline = time.monotonic() + 20
-        while not listens(self.folder / "s"):
+        while not (listens(self.folder / "s") and self.get("/health")[0] == 200):
             assert self.process.poll() is None, self.log
             assert time.monotonic() < deadline
             time.sleep(0.02)
         return self
+
+    def listening(self) -> Relay:
+        """The same, when it can be asked for its figures; it may still wait."""
+        while not listens(self.folder / "s"):
+            time.sleep(0.02)
+        return self
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text of an answer."""
+        with UnixConnection(self.folder / "s", 5) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
 
     def failed(self) -> str:
         """Its last output, when it ended with exit code 1."""

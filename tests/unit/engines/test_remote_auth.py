@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hpcbench import plugins
 from hpcbench.engines import relay as engine_relay
 from hpcbench.engines.remote import RemoteEngine, RemoteOptions
 from hpcbench.errors import UserError
+from hpcbench.oauth import token_metrics
 from hpcbench.oauth.keeper import Keeper
 from hpcbench.oauth.token_server import source_of
 
@@ -35,6 +37,8 @@ class Gateway(Endpoint):
         self.rejects_all = False
         self.away = 0
         """Requests for a token that are answered 503."""
+        self.slow, self.busy = 0.0, False
+        """Seconds that a token takes, and whether a request for one is here."""
         self.expired_sent = 0
         super().__init__()
         self.token_url = self.url.replace("/v1", "/oauth/token")
@@ -61,10 +65,14 @@ class Gateway(Endpoint):
             return web.json_response(
                 {"error": "invalid_client", "error_description": said}, status=401
             )
+        self.busy = True
+        await asyncio.sleep(self.slow)
         access = f"token-{len(self.given)}-abcdef"
         self.given.append(access)
         self.ends[access] = time.monotonic() + self.lifetime
         answer = {"access_token": access, "token_type": "Bearer", "expires_in": self.lifetime}
+        if form["grant_type"] == "refresh_token":
+            answer["refresh_token"] = f"r{len(self.given)}"
         return web.json_response(answer)
 
     def _valid(self, request: web.Request) -> bool:
@@ -105,13 +113,26 @@ def gateway() -> Iterator[Gateway]:
     endpoint.close()
 
 
-def relay(gateway: Gateway, state: Path, secret: str = SECRET, **auth: Any) -> Relay:
+def relay(
+    gateway: Gateway,
+    state: Path,
+    secret: str = SECRET,
+    env: Mapping[str, str] = types.MappingProxyType({}),
+    **auth: Any,
+) -> Relay:
     chosen = {
         "token_url": gateway.token_url, "client_id": "bench", "client_secret": "${env:GATEWAY_SECRET}",
         "client_auth": "client_secret_post", **auth,
     }  # fmt: skip
-    env = {"GATEWAY_SECRET": secret, "XDG_STATE_HOME": str(state)}
+    env = {"GATEWAY_SECRET": secret, "XDG_STATE_HOME": str(state), **env}
     return Relay(gateway, env, auth=chosen, timeout=5)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def logged(one: Relay) -> str:
@@ -265,13 +286,46 @@ async def test_a_model_that_loads_waits_for_a_token_as_long_as_a_request_does(
     assert options.auth is not None
     source = source_of(options.auth, allow_http=False, say=print)
     one = engine_relay.Relay(options, "m", "", Keeper(source))
-    await one.begin()
-    try:
-        async with one.session() as session:
-            await one.look(session)
-    finally:
-        await one.end()
+    async with one.keeping(), one.session() as session:
+        await one.look(session)
     assert gateway.given
+
+
+@pytest.mark.long
+def test_while_a_model_loads_its_relay_says_how_it_fares_with_the_token_server(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    gateway.away = 1000
+    one = relay(gateway, tmp_path).listening()
+    until(lambda: 'outcome="failed"} 2' in one.get("/metrics")[1])
+    assert one.get("/health")[0] == 503
+    assert "hpcbench_token_waiting 1" in one.get("/metrics")[1]
+    assert one.process.wait(20) == 1
+    last = token_metrics.of_log(one.log.splitlines())
+    assert last is not None
+    assert (last["granted"], last["waits"], last["state"]) == ({}, 1, "none")
+    assert last["failed"]["full_auth"] >= 2
+    assert "503" in last["why"]
+
+
+@pytest.mark.long
+def test_a_relay_that_ends_while_its_model_loads_keeps_the_refresh_token_that_is_on_its_way(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    gateway.slow = 1.0
+    one = relay(
+        gateway,
+        tmp_path,
+        grant_type="refresh_token",
+        refresh_token="${env:FIRST}",
+        env={"FIRST": "r0"},
+    )
+    until(lambda: gateway.busy)
+    one.close()
+    (file,) = (tmp_path / "hpcbench" / "auth").glob("*.json")
+    record = json.loads(file.read_text())
+    assert (record["refresh"], record["sent"]) == ("r1", False)
+    assert record["access"] == gateway.given[0]
 
 
 @pytest.mark.parametrize(
