@@ -36,7 +36,7 @@ from hpcbench.oauth.keeper import Keeper, TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions
 from hpcbench.oauth.token_messages import words
 from hpcbench.oauth.token_server import source_of
-from hpcbench.oauth.transport import by_proxy
+from hpcbench.oauth.transport import by_proxy, tls_fault
 
 PATIENCE = 60.0
 """Longest wait for an unreachable endpoint, seconds."""
@@ -187,7 +187,9 @@ class Relay:
                         return
             except TokenFailed as error:
                 raise EndpointFailed(str(error)) from None
-            except (aiohttp.ClientSSLError, aiohttp.InvalidURL) as error:
+            except aiohttp.ClientSSLError as error:  # the address last: screens cut long lines
+                raise EndpointFailed(f"{tls_fault(error, 'SSL_CERT_FILE')}: {url}") from None
+            except aiohttp.InvalidURL as error:
                 raise EndpointFailed(f"{url}: {error}") from None
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:  # noqa: UP041 (3.10)
                 reached, why = unreached(error), str(error) or type(error).__name__

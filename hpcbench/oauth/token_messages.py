@@ -7,6 +7,7 @@ are sorted into those that pass and those that do not, and no text that leaves h
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 import secrets as random_text
@@ -14,7 +15,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import parse_qsl, quote_plus, urlencode
 
 from hpcbench import retry_after, secret
 from hpcbench.errors import EnvironmentFault
@@ -142,10 +143,11 @@ def read_answer(status: int, headers: Mapping[str, str], body: bytes, kind: Kind
     from oauthlib.oauth2.rfc6749.parameters import parse_token_response
 
     text = body.decode("utf-8-sig", errors="replace")
-    try:
+    data: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
         data = json.loads(text)
-    except (ValueError, RecursionError):
-        data = None
+    if headers.get("content-type", "").lower().startswith("application/x-www-form-urlencoded"):
+        data = dict(parse_qsl(text))  # some servers never came to JSON
     if not isinstance(data, dict) or not isinstance(data.get("error", ""), str):
         raise _no_oauth(status, headers, text, kind)
     lifetime = data.pop("expires_in", None)

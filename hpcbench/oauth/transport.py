@@ -24,6 +24,10 @@ MOST_BYTES = 2**20
 """Most bytes of an answer of the token server."""
 
 
+_NO_AUTHORITY = frozenset({18, 19, 20, 21})
+"""OpenSSL's codes of certificates whose authority is unknown."""
+
+
 class Unsent(TokenFailed):
     """The request did not reach the server."""
 
@@ -92,7 +96,7 @@ class Http:
         except (aiohttp.InvalidURL, UnicodeError) as error:  # the latter: a host's name
             raise TokenRefused(f"{url}: {error}") from None
         except aiohttp.ClientSSLError as error:
-            raise TokenRefused(f"the token server {host}: {error}") from None
+            raise TokenRefused(f"the token server {host}: {tls_fault(error, 'ca_file')}") from None
         except asyncio.TimeoutError:  # noqa: UP041 (3.10)
             if not out.is_set():
                 why = f"no connection for {options.timeout:g} s"
@@ -101,9 +105,9 @@ class Http:
                 f"the token server {host} has not answered for {options.timeout:g} s"
             ) from None
         except (aiohttp.ClientError, OSError) as error:
-            why = str(error) or type(error).__name__
+            why = _in_words(error)
             if not out.is_set():
-                why = _of_proxy(error) or unreached(error) or why
+                why = _of_proxy(error, url, options.proxy) or unreached(error) or why
                 raise Unsent(f"the token server {host} cannot be reached: {why}") from None
             raise TokenFailed(f"the token server {host} broke off: {why}") from None
 
@@ -120,12 +124,43 @@ def _noting(out: asyncio.Event) -> aiohttp.TraceConfig:
     return trace
 
 
-def _of_proxy(error: Exception) -> str | None:
-    """A proxy's refusal; its text would name the proxy's address alone."""
+def _in_words(error: Exception) -> str:
+    """An error in one line; aiohttp gives one of an answer a status of its own."""
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientResponseError):
+        error = ValueError(error.message)
+    elif isinstance(error, aiohttp.ClientPayloadError):
+        return "its answer is incomplete, or not as its headers say"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def tls_fault(error: aiohttp.ClientSSLError, authorities: str) -> str:
+    """Why there is no TLS connection, without Python's words around OpenSSL's.
+
+    Args:
+        error: what the client raised.
+        authorities: where a user names the file of an authority.
+    """
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        remedy = (
+            f" (`{authorities}` names the file of your site's authority)"
+            if cause.verify_code in _NO_AUTHORITY
+            else ""
+        )
+        return f"its certificate is not accepted: {cause.verify_message.rstrip('.')}{remedy}"
+    reason = getattr(cause, "reason", None)
+    return f"no TLS connection: {str(reason or error).replace('_', ' ').lower()}"
+
+
+def _of_proxy(error: Exception, url: str, chosen: str | None) -> str | None:
+    """A proxy's refusal, with the name of the proxy."""
     import aiohttp
 
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        return f"the proxy {error.request_info.url.host} answers {error.status} {error.message}"
+        proxy = by_proxy(url, chosen)["proxy"].host
+        return f"the proxy {proxy} answers {error.status} {error.message}"
     return None
 
 

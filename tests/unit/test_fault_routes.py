@@ -31,7 +31,7 @@ ELSEWHERE = {
     "test_a_resume_without_the_secret_or_with_a_wrong_one_submits_nothing",
     "test_a_secret_and_its_token_are_in_no_argument_and_in_no_file_of_an_experiment",
 }
-"""Tests of models elsewhere: their relay is a hop whichever route is asked for."""
+"""Tests of models elsewhere: their relay is a hop by both routes."""
 
 
 def collected(full: str) -> dict[str, dict[str, set[str]]]:

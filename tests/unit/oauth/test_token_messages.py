@@ -150,6 +150,16 @@ def test_a_lifetime_that_is_missing_or_absurd_is_replaced(said: Any, lifetime: f
     assert found.lifetime == lifetime
 
 
+def test_an_answer_in_the_form_of_a_request_is_read_where_it_says_so() -> None:
+    headers = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
+    body = b"access_token=abc&expires_in=60&token_type=bearer&refresh_token=r1"
+    found = token_messages.read_answer(200, headers, body, "full_auth")
+    assert (found.access, found.lifetime, found.refresh) == ("abc", 60, "r1")
+    refused = b"error=invalid_client&error_description=no+such+client"
+    with pytest.raises(TokenRefused, match="invalid_client: no such client"):
+        token_messages.read_answer(400, headers, refused, "full_auth")
+
+
 def test_a_mark_of_the_byte_order_before_an_answer_is_no_error() -> None:
     found = token_messages.read_answer(200, {}, b"\xef\xbb\xbf" + grant(60), "full_auth")
     assert (found.access, found.lifetime) == ("abc", 60)

@@ -126,7 +126,8 @@ def test_only_an_authority_that_is_named_is_believed(certificate: Path) -> None:
         async with token_server(certificate) as port:
             url, none = f"https://localhost:{port}/token", dict[str, str]()
             ask = ("POST", url, none, "grant_type=x")
-            with pytest.raises(TokenRefused, match="certificate"):
+            unknown = "its certificate is not accepted: self-signed certificate .*`ca_file` names"
+            with pytest.raises(TokenRefused, match=unknown):
                 await http(port).send(*ask)
             reply = await http(port, ca_file=f"{certificate}.crt").send(*ask)
             assert (reply.status, reply.body) == (200, b"{}")
@@ -179,6 +180,48 @@ def test_a_users_netrc_does_not_replace_what_a_request_says(
     assert said == [[], [b"Basic ours"]]
 
 
+def test_a_certificate_that_is_not_accepted_says_why_in_few_words(certificate: Path) -> None:
+    async def journey() -> str:
+        async with token_server(certificate) as port:
+            with pytest.raises(TokenRefused) as found:
+                sender = http(port, ca_file=f"{certificate}.crt")
+                await sender.send("POST", f"https://127.0.0.1:{port}/token", {}, "")
+            return str(found.value)
+
+    assert asyncio.run(journey()) == (
+        "the token server 127.0.0.1: its certificate is not accepted: "
+        "IP address mismatch, certificate is not valid for '127.0.0.1'"
+    )
+
+
+def test_a_server_without_tls_at_an_address_with_it_is_refused() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(2**14)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await closed(writer)
+
+    async def journey() -> None:
+        async with await asyncio.start_server(refuse, "localhost", 0) as server:
+            sender = http(server.sockets[0].getsockname()[1])
+            with pytest.raises(TokenRefused, match="localhost: no TLS connection: wrong version"):
+                await asked(sender)
+
+    asyncio.run(journey())
+
+
+def test_an_answer_that_cannot_be_unpacked_is_one_line_without_a_made_up_status() -> None:
+    async def journey() -> str:
+        head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 8\r\n\r\n"
+        async with answering(head + b"not gzip") as sender:
+            with pytest.raises(TokenFailed) as found:
+                await asked(sender)
+            return str(found.value)
+
+    assert asyncio.run(journey()) == (
+        "the token server localhost broke off: its answer is incomplete, or not as its headers say"
+    )
+
+
 def test_a_proxy_that_is_away_is_named_and_the_request_counts_as_unsent() -> None:
     sender = http(9, proxy="http://localhost:9")
     with pytest.raises(Unsent, match="the token server localhost cannot be reached"):
@@ -204,7 +247,7 @@ def test_what_fails_before_the_request_leaves_counts_as_unsent(
 
         async with await asyncio.start_server(answer, "localhost", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            more = {"proxy": f"http://localhost:{port}"} if place == "proxy" else {}
+            more = {"proxy": f"http://127.0.0.1:{port}"} if place == "proxy" else {}
             sender = http(9 if more else port, **more)
             sender._options.timeout = 0.5
             with pytest.raises(TokenFailed) as found:
@@ -212,7 +255,7 @@ def test_what_fails_before_the_request_leaves_counts_as_unsent(
             # No server that answers without TLS was sent more than its greeting.
             assert isinstance(found.value, Unsent | TokenRefused), found.value
             if said and place == "proxy":
-                assert "the proxy localhost answers 407 No" in str(found.value)
+                assert "the proxy 127.0.0.1 answers 407 No" in str(found.value)
             ended.set()
             await asyncio.sleep(0.1)
 
