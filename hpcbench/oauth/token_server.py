@@ -77,6 +77,10 @@ class TokenServer:
         """Boot and time of the record of the token that we returned last."""
         self._ahead = 0.0
         """Seconds that the server's clock is ahead of ours, as far as it matters."""
+        self._unsaved: tuple[Record, Record] | None = None
+        """An answer to a refresh token that could not be written, and the marked record that it follows."""
+        self._own: TokenServer | None = None
+        """Asks for tokens of this process while the file cannot be used."""
 
     async def obtain(self, old: str | None, *, full: bool) -> GrantedToken:
         """See `Source`."""
@@ -88,12 +92,28 @@ class TokenServer:
             async with self._alone(old, older) as found:
                 if found is not None:
                     return GrantedToken(found, "cache")
+                if self._unsaved is not None:
+                    await self._write(*self._unsaved)
+                    self._unsaved = None
+                    if (found := self._other(await self._read(), old, older)) is not None:
+                        return GrantedToken(found, "refresh_token")
                 await self._whole()
                 return await self._ask(await self._read(), full=full)
         except HpcbenchError as error:
             raise TokenRefused(str(error)) from None
         except OSError as error:
-            raise TokenFailed(f"the file of tokens: {error}") from None
+            if self.options.grant_type == "refresh_token":
+                raise TokenFailed(f"the file of tokens: {error}", kind="refresh_token") from None
+            return await self._without_file(error).obtain(old, full=full)
+
+    def _without_file(self, error: OSError) -> TokenServer:
+        """Asks for tokens of this process alone: no other needs them, if they are not refresh tokens."""
+        if self._own is None:
+            self._own = TokenServer(
+                self.options, None, self._transport, allow_http=self._allow_http
+            )
+            _LOG.warning("this process asks for tokens of its own: the file of tokens: %s", error)
+        return self._own
 
     async def login(self, refresh: str | None = None) -> GrantedToken:
         """Authenticate now, whatever the file holds, and replace it.
@@ -116,6 +136,8 @@ class TokenServer:
                 if before is not None:  # a mistyped token ends no chain
                     await self._write(self._now(before))
                 raise
+            except OSError as error:
+                raise TokenFailed(f"the file of tokens: {error}", kind="refresh_token") from None
 
     def _other(
         self, record: Record | None, old: str | None, older: tuple[str, float] | None
@@ -283,15 +305,20 @@ class TokenServer:
         rotates = record.rotates if record else None
         if kind == "refresh_token":
             rotates = found.refresh is not None and found.refresh != refresh
-        await self._write(
-            Record(
-                self.options.server, self.options.client_id or "", self.options.grant_type,
-                found.access, found.lifetime, token_file.this_boot(), since, token_file.now(),
-                refresh=(found.refresh or refresh) if keeps_refresh else None,
-                rotates=rotates, seed=record.seed if record else None, proof=self._proof,
-            ),
-            before=record if kind == "refresh_token" else None,
+        answer = Record(
+            self.options.server, self.options.client_id or "", self.options.grant_type,
+            found.access, found.lifetime, token_file.this_boot(), since, token_file.now(),
+            refresh=(found.refresh or refresh) if keeps_refresh else None,
+            rotates=rotates, seed=record.seed if record else None, proof=self._proof,
         )  # fmt: skip
+        before = record if kind == "refresh_token" else None
+        try:
+            await self._write(answer, before)
+        except OSError as error:
+            if before is not None and self.options.grant_type == "refresh_token":
+                self._unsaved = answer, before
+                raise
+            _LOG.warning("a token is not kept for other processes: the file of tokens: %s", error)
         self._heard = token_file.this_boot(), since
         return GrantedToken(Token(found.access, since, found.lifetime), kind, fallback)
 

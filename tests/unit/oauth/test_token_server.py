@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import json
 import os
 import stat
@@ -12,7 +13,7 @@ import time
 from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qs
 
 import pytest
@@ -345,6 +346,62 @@ def test_without_a_place_for_the_file_a_refresh_token_is_not_sent(
     assert "each process asks for tokens of its own" in said[0]
     with pytest.raises(EnvironmentFault, match="may work only once.*is open to other users"):
         source_of(options("refresh_token", refresh_token="${env:OAUTH_FIRST}"), say=said.append)
+
+
+class Full:
+    """The disk of a file of tokens; while it is full, nothing is written."""
+
+    def __init__(self, server: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert server._store is not None
+        self.full, self._written = False, server._store.write
+        monkeypatch.setattr(server._store, "write", self.write, raising=False)
+
+    def write(self, record: Record) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._written(record)
+
+
+@pytest.mark.parametrize("grant", ["client_credentials", "password"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_full_disk_keeps_no_token_from_requests_that_no_other_process_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grant: str, when: str
+) -> None:
+    fake = FakeServer()
+    made = first(tmp_path, fake, grant)
+
+    def lease() -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    Full(made, monkeypatch).full = True
+    if when == "before":
+        monkeypatch.setattr(made._store, "lease", lease)
+    for number in range(1, 4):
+        old = f"a{number - 1}" if number > 1 else None
+        assert obtain(made, old).token.access == f"a{number}"
+    assert fake.used_twice == 0
+
+
+def test_an_answer_that_met_a_full_disk_is_used_as_soon_as_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake))
+    server = first(tmp_path, fake)
+    disk = Full(server, monkeypatch)
+    answer = fake._answer
+
+    def answered(form: Any) -> Reply:
+        disk.full = True
+        return answer(form)
+
+    monkeypatch.setattr(fake, "_answer", answered)
+    for _ in range(2):
+        with pytest.raises(TokenFailed, match="No space left"):
+            obtain(server, "a1")
+    disk.full = False
+    assert obtain(server, "a1").token.access == "a2"
+    assert (len(fake.asked), record(tmp_path)["refresh"]) == (2, fake.refresh)
 
 
 def test_two_chains_of_one_client_do_not_replace_each_other(

@@ -183,8 +183,8 @@ def test_a_users_netrc_does_not_replace_what_a_request_says(
 def test_a_certificate_that_is_not_accepted_says_why_in_few_words(certificate: Path) -> None:
     async def journey() -> str:
         async with token_server(certificate) as port:
+            sender = http(port, ca_file=f"{certificate}.crt")
             with pytest.raises(TokenRefused) as found:
-                sender = http(port, ca_file=f"{certificate}.crt")
                 await sender.send("POST", f"https://127.0.0.1:{port}/token", {}, "")
             return str(found.value)
 
