@@ -22,7 +22,7 @@ from hpcbench.errors import RunFailed
 from hpcbench.event_stream import as_object
 from hpcbench.inference.direct import MASKED, PATH, Direct, Rules
 from hpcbench.inference.http_client import Connections, HttpAnswer, NotConnected
-from hpcbench.inference.rate_limits import RateLimits, now
+from hpcbench.inference.rate_limits import RateLimits, now, refuses
 from hpcbench.inference.request_body import (
     Prepared,
     answer_key,
@@ -574,7 +574,7 @@ class Attempt:
             passing = status in (408, 429) or (status >= 500 and status != 501)
             passing = passing and code not in _LASTING
             self.fail(f"HTTP {status}: {text}", transient=passing)
-            self.limited = passing and status == 429
+            self.limited = passing and refuses(status, headers)
         if status in (429, 503):
             self.retry_after = retry_after.seconds(headers) or 0.0
 

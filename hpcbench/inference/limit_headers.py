@@ -26,6 +26,8 @@ _SPELLINGS = {
     ),
     "tokens": ("x-ratelimit-{}-tokens", "anthropic-ratelimit-tokens-{}"),
 }  # fmt: skip
+_UNIT = re.compile(r';\s*qu\s*=\s*"?([\w-]+)')
+"""What a policy counts, if not requests: `content-bytes`, `concurrent-requests`."""
 _PARAMETER = re.compile(r"(\w+)\s*=\s*\"?([\d.]+)")
 
 
@@ -70,7 +72,10 @@ def _draft(headers: Mapping[str, str]) -> RateLimit | None:
     policies = {_name(one): one for one in headers.get("ratelimit-policy", "").split(",")}
     found = []
     for one in [said] if "remaining" in said else said.split(","):
-        values, policy = _values(one), _values(policies.get(_name(one), ""))
+        stated = policies.get(_name(one), "")
+        if (unit := _UNIT.search(f"{one};{stated}")) and unit[1] not in ("request", "requests"):
+            continue
+        values, policy = _values(one), _values(stated)
         remaining = values.get("remaining", values.get("r"))
         reset = values.get("reset", values.get("t", policy.get("w")))
         if remaining is not None and reset is not None:

@@ -2,8 +2,8 @@
 
 A gateway says its limits in three ways, and each is heeded:
 
-- an answer 429 with `Retry-After` (seconds or a date; RFC 9110, section 10.2.3) or `retry-after-ms`: no
-  request goes out before;
+- an answer 429 with `Retry-After` (seconds or a date; RFC 9110, section 10.2.3) or `retry-after-ms`, or 503
+  with `Retry-After`: no request goes out before;
 - `x-ratelimit-limit-…`, `-remaining-…` and `-reset-…` for `requests` and `tokens`, and other spellings
   (`limit_headers`): a request that is more than what remains waits until enough has come back;
 - an answer 429 that says no more: pauses that double.
@@ -44,6 +44,11 @@ _MEMORY = 0.2  # weight of the newest request in the mean of tokens
 def now() -> float:
     """Seconds of the clock of the machine's boot: it never steps, and goes on while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def refuses(status: int, headers: Mapping[str, str]) -> bool:
+    """Whether an answer says to ask again later, and that the request was not worked on."""
+    return status == 429 or (status == 503 and bool(retry_after.seconds(headers)))
 
 
 @dataclass(slots=True)
@@ -94,7 +99,7 @@ class LimitFigures:
     """Effects of the limits so far."""
 
     refused: int = 0
-    """Answers 429."""
+    """Answers 429, and 503 that say until when."""
     waits: int = 0
     """Requests that waited before they were sent."""
     wait_seconds: float = 0.0
@@ -217,7 +222,7 @@ class RateLimits:
         """The head of an answer came; names of `headers` are in lower case."""
         self._unheard -= 1
         self._read(headers, moment)
-        if status == 429:
+        if refuses(status, headers):
             self._refuse(sent, headers, moment)
             return
         if status >= 500:

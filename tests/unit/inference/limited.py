@@ -30,6 +30,8 @@ class Gateway:
         self.limit, self.says, self.windowed, self.token_limit = limit, says, windowed, tokens
         self.left, self.tokens_left = float(limit), float(tokens or 0)
         self.since = time.monotonic()
+        self.refusal = 429
+        """Status of refusals."""
         self.refused = self.answered = 0
         self.moments: list[float] = []
         """When requests came, refused ones included."""
@@ -80,7 +82,7 @@ class Gateway:
             self.refused += 1
             error = {"message": "Rate limit reached", "code": "rate_limit_exceeded"}
             return web.json_response(
-                {"error": error}, status=429, headers=self._headers(refused=True)
+                {"error": error}, status=self.refusal, headers=self._headers(refused=True)
             )
         self.left, self.tokens_left = self.left - 1, self.tokens_left - 10
         self.answered += 1

@@ -102,6 +102,27 @@ def test_workers_of_a_node_wait_together_after_one_was_refused(tmp_path: Path) -
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_gateway_that_is_away_and_says_until_when_is_waited_for() -> None:
+    gateway = Gateway(3, "seconds", windowed=True)
+    gateway.refusal = 503
+
+    async def journey() -> tuple[list[Response], RateLimits]:
+        async with open_gateway(gateway) as socket:
+            return await ask_all(socket, 12)
+
+    found, limits = run(journey())
+    assert [one.outcome for one in found] == ["ok"] * 12
+    assert {one.tries for one in found} == {1}, "it was not tried"
+    assert gateway.refused == limits.figures.refused <= 12
+
+
+def test_a_failure_that_does_not_say_until_when_is_none_of_the_limits() -> None:
+    limits = RateLimits()
+    for headers in ({}, {"retry-after": "0"}, {"retry-after": "soon"}):
+        limits.heard(limits.sent(0), 503, headers, 0)
+    assert (limits.pause(0), limits.figures.refused) == (0, 0)
+
+
 def test_after_a_refusal_one_request_goes_first() -> None:
     limits = RateLimits()
     out = [limits.sent(0) for _ in range(8)]
@@ -312,6 +333,8 @@ def test_limits_in_the_spellings_of_gateways(
         {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "soon"}, {"ratelimit": '"default"'},
         {"ratelimit": '"default";r=x;t=5'}, {"ratelimit-remaining": "-1", "ratelimit-reset": "9"},
         {"ratelimit-policy": '"default";q=1;w=60'},
+        {"ratelimit": '"b";r=0;t=30', "ratelimit-policy": '"b";q=65535;qu="content-bytes";w=60'},
+        {"ratelimit": '"c";r=0;t=30;qu="concurrent-requests"'},
     ],
 )  # fmt: skip
 def test_half_a_word_of_limits_holds_nothing_up(headers: dict[str, str]) -> None:
