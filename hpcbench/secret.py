@@ -105,23 +105,19 @@ def mask(text: str) -> str:
 def forms(secret: str) -> Iterator[str]:
     """The forms in which programs print a secret, the plain one first.
 
-    Quoted for a URL, JSON or HTML, in one line, line by line, and in base64, also in the middle of a longer
-    text.
+    Quoted for a URL, JSON, HTML or Python, or twice for these; in one line, line by line, in base64, also in
+    the middle of a longer text, and in hexadecimal.
     """
     # Imported here: every start of the command line imports this module.
     import base64
-    import html
-    import json
-    from urllib.parse import quote, quote_plus
 
     raw = secret.encode("utf-8", "surrogateescape")
     yield secret
-    for text in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
-        yield text
-        yield _ESCAPED.sub(lambda found: found[0].lower(), text)  # .NET
-    yield json.dumps(secret)[1:-1]
-    yield json.dumps(secret, ensure_ascii=False)[1:-1]
-    yield html.escape(secret)
+    for once in dict.fromkeys(_quoted(secret)):
+        yield once
+        yield from _quoted(once)
+    yield raw.hex()
+    yield raw.hex().upper()
     yield " ".join(secret.split())
     yield from (line.strip() for line in secret.splitlines() if len(line.strip()) >= _SHORTEST_PART)
     for before in range(3):  # its offset in a group of three bytes determines its base64 form
@@ -130,6 +126,22 @@ def forms(secret: str) -> Iterator[str]:
         if len(piece) >= _SHORTEST_PART:
             yield piece
             yield piece.replace("+", "-").replace("/", "_")
+
+
+def _quoted(text: str) -> Iterator[str]:
+    """A text as URLs, JSON, HTML and Python quote it."""
+    import html
+    import json
+    from urllib.parse import quote, quote_plus
+
+    raw = text.encode("utf-8", "surrogateescape")
+    for one in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
+        yield one
+        yield _ESCAPED.sub(lambda found: found[0].lower(), one)  # .NET
+    yield json.dumps(text)[1:-1]
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield html.escape(text)
+    yield repr(text)[1:-1]
 
 
 def mask_all(value: Any) -> Any:

@@ -66,7 +66,8 @@ def test_a_secret_in_plain_text_is_known_by_its_name(name: str, value: str, wron
 
 
 @pytest.mark.parametrize(
-    "value", ['pä ss/wo+rd&1:<x>"?', "plain-secret-42", "a  b\tc  long secret"]
+    "value",
+    ['pä ss/wo+rd&1:<x>"?', "plain-secret-42", "a  b\tc  long secret", 's3cr3t/+&="a\\b'],
 )
 def test_a_secret_is_masked_in_every_form_in_which_a_server_repeats_it(
     value: str, monkeypatch: pytest.MonkeyPatch
@@ -78,6 +79,10 @@ def test_a_secret_is_masked_in_every_form_in_which_a_server_repeats_it(
         "plain": value, "one line": " ".join(value.split()), "query": quote_plus(value),
         "path": quote(value, safe=""), ".NET": quote_plus(value).lower(), "json": json.dumps(value),
         "json text": json.dumps(value, ensure_ascii=False), "html": html.escape(value),
+        "json in json": json.dumps(json.dumps(value)), "json in html": html.escape(json.dumps(value)),
+        "html in html": html.escape(html.escape(value)), "url in json": json.dumps(quote(value)),
+        "url in url": quote(quote(value, safe=""), safe=""), "html in json": json.dumps(html.escape(value)),
+        "python": repr(value), "hex": raw.hex(), "HEX": raw.hex().upper(),
         "base64": b64encode(raw).decode(), "url64": urlsafe_b64encode(raw).decode().rstrip("="),
         **{f"inside {n}": b64encode(b"client:id"[:n] + raw + b":more").decode() for n in range(5)},
     }  # fmt: skip
