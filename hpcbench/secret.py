@@ -113,9 +113,9 @@ def forms(secret: str) -> Iterator[str]:
 
     raw = secret.encode("utf-8", "surrogateescape")
     yield secret
-    for once in dict.fromkeys(_quoted(secret)):
+    for once in dict.fromkeys(quoted(secret)):
         yield once
-        yield from _quoted(once)
+        yield from quoted(once)
     yield raw.hex()
     yield raw.hex().upper()
     yield " ".join(secret.split())
@@ -128,7 +128,7 @@ def forms(secret: str) -> Iterator[str]:
             yield piece.replace("+", "-").replace("/", "_")
 
 
-def _quoted(text: str) -> Iterator[str]:
+def quoted(text: str) -> Iterator[str]:
     """A text as URLs, JSON, HTML and Python quote it."""
     import html
     import json

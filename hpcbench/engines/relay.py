@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -358,12 +359,19 @@ class Relay:
             ) from None
 
     def _cleaner(self, answer: aiohttp.ClientResponse) -> Callable[[bytes], bytes] | None:
-        """Removes the token from blocks of an answer, at their length; None: there is no token."""
+        """Removes the token from blocks of an answer, plain and quoted, at their length; None: there is none."""
         if self._keeper is None:
             return None
-        token = answer.request_info.headers["Authorization"].removeprefix("Bearer ").encode()
-        stars = b"*" * len(token)
-        return lambda block: block.replace(token, stars)
+        stars = _starred(answer.request_info.headers["Authorization"].removeprefix("Bearer "))
+        if len(stars) == 1:  # of most tokens, whose characters need no quotes
+            return lambda block: block.replace(*stars[0])
+
+        def clean(block: bytes) -> bytes:
+            for one, hidden in stars:
+                block = block.replace(one, hidden)
+            return block
+
+        return clean
 
     async def _refusal(self, answer: aiohttp.ClientResponse) -> web.Response:
         """An error of the endpoint, without tokens that it repeats."""
@@ -385,6 +393,13 @@ class Relay:
         if request.transport is not None:
             request.transport.abort()
         return passed
+
+
+@functools.lru_cache(maxsize=4)
+def _starred(token: str) -> list[tuple[bytes, bytes]]:
+    """The forms of a token, the longest first, each with what takes its place."""
+    forms = {one.encode() for one in (token, *secret.quoted(token))}
+    return [(one, b"*" * len(one)) for one in sorted(forms, key=len, reverse=True)]
 
 
 def _end() -> None:
@@ -439,7 +454,7 @@ def _unusable(answer: aiohttp.ClientResponse, said: str, *, of_keeper: bool) -> 
 
 
 def _redirected(answer: aiohttp.ClientResponse) -> str:
-    where = answer.headers.get("Location", "nowhere")
+    where = words(answer.headers.get("Location", "nowhere").partition("?")[0])
     remedy = "set `base_url` to the final address"
     return f"{answer.url} redirects to {where}, and redirects are not followed ({remedy})"
 

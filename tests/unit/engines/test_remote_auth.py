@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from aiohttp import web
@@ -37,6 +38,8 @@ class Gateway(Endpoint):
         self.rejects_all = False
         self.away = 0
         """Requests for a token that are answered 503."""
+        self.tail = ""
+        """End of each token."""
         self.slow, self.busy = 0.0, False
         """Seconds that a token takes, and whether a request for one is here."""
         self.expired_sent = 0
@@ -67,7 +70,7 @@ class Gateway(Endpoint):
             )
         self.busy = True
         await asyncio.sleep(self.slow)
-        access = f"token-{len(self.given)}-abcdef"
+        access = f"token-{len(self.given)}-abcdef{self.tail}"
         self.given.append(access)
         self.ends[access] = time.monotonic() + self.lifetime
         answer = {"access_token": access, "token_type": "Bearer", "expires_in": self.lifetime}
@@ -94,11 +97,15 @@ class Gateway(Endpoint):
             said = f"{request.headers.get('Authorization')} is not valid any more"
             return self._error(401, said, "invalid_token")
         order = body["messages"][-1]["content"][0]["text"]
+        if order == "leads":
+            where = quote(request.headers["Authorization"], safe="")
+            return web.Response(status=302, headers={"Location": f"https://login.invalid/{where}"})
         return await (self._repeats if order == "repeats" else self._answer)(request, body)
 
     async def _repeats(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         """An answer of success that contains the token, whole or as a stream."""
-        said = json.dumps({"error": {"message": request.headers["Authorization"]}})
+        given = request.headers["Authorization"]
+        said = json.dumps({"error": {"message": f"{given} {quote(given, safe='')}"}})
         if not body.get("stream"):
             return web.Response(text=said, content_type="application/json")
         answer = await self._begin(request)
@@ -203,13 +210,24 @@ def test_an_endpoint_that_rejects_every_token_answers_in_its_own_words_without_t
 def test_an_answer_of_success_does_not_show_the_token_either(
     gateway: Gateway, tmp_path: Path
 ) -> None:
+    gateway.tail = "/+="
     one = relay(gateway, tmp_path).up()
     for stream in (False, True):
         status, headers, body = one.ask("repeats", stream=stream)
         assert status == 200
-        assert gateway.given[0].encode() not in body
+        assert b"token-0" not in body
         assert b'"Bearer ***' in body
         assert stream or int(headers["Content-Length"]) == len(body)
+    logged(one)
+
+
+@pytest.mark.long
+def test_a_redirect_does_not_show_the_token_either(gateway: Gateway, tmp_path: Path) -> None:
+    gateway.tail = "/+="
+    one = relay(gateway, tmp_path).up()
+    status, _, body = one.ask("leads")
+    assert status == 502
+    assert b"redirects to https://login.invalid/Bearer%20***, and redirects are not" in body
     logged(one)
 
 
