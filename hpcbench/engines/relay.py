@@ -359,7 +359,7 @@ class Relay:
             ) from None
 
     def _cleaner(self, answer: aiohttp.ClientResponse) -> Callable[[bytes], bytes] | None:
-        """Removes the token from blocks of an answer, plain and quoted, at their length; None: there is none."""
+        """Hides the token, plain or quoted, in blocks of an answer, at their length; None: there is none."""
         if self._keeper is None:
             return None
         stars = _starred(answer.request_info.headers["Authorization"].removeprefix("Bearer "))
