@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from hpcbench.experiment.layout import Experiment
 from tests.faults.conftest import SAMPLES, Bench, Trial, kill, until, whole
 from tests.unit.inference.limited import Gateway
 
@@ -223,6 +224,31 @@ def test_a_load_that_fails_without_a_token_leaves_its_figures(
     assert f"full_auth,0,{last['failed']['full_auth']}" in out
     reported = json.loads((trial.path / "performance.json").read_text())["run_tasks"]["numbers"]
     assert reported["tokens"]["failed"] == last["failed"]
+
+
+@elsewhere
+def test_tokens_of_a_model_that_an_agent_uses_beside_its_own_count(
+    bench: Bench, gateway: tuple[Gateway, str]
+) -> None:
+    limited, url = gateway
+    limited.limit = 1000
+    behind_a_token_server(bench, url)
+    bench.script(answer_ms=[1, 3], calls=[["hand_over", {"agent": "writer"}]])
+    roles = {"thinker": {"prompt": "Think."}, "writer": {"prompt": "Write.", "model_of": "reads"}}
+    thinks = {"agent": {"tools": ["calculator"], "agents": roles}, "limit": 2}
+    reads = {"name": "reads", "model": "elsewhere", "limit": 1}
+    trial = bench.submit(bench.plan(thinks, reads), GATEWAY_SECRET=SECRET)
+    trial.wait("done")
+
+    of_agents = [
+        [event for event in events if event["event"] == "token"]
+        for _, events in Experiment(trial.path).worker_records()
+        if any("numbers" in str(event.get("shard")) for event in events)
+    ]
+    assert of_agents
+    for said in of_agents:
+        assert said
+        assert {event["model"] for event in said} == {"elsewhere"}
 
 
 def behind_a_token_server(bench: Bench, url: str, **options: float) -> None:

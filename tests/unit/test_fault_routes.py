@@ -29,6 +29,7 @@ ELSEWHERE = {
     "test_a_load_says_which_token_it_waits_for_and_its_failed_requests_count",
     "test_a_load_that_fails_without_a_token_leaves_its_figures",
     "test_a_resume_without_the_secret_or_with_a_wrong_one_submits_nothing",
+    "test_tokens_of_a_model_that_an_agent_uses_beside_its_own_count",
     "test_a_secret_and_its_token_are_in_no_argument_and_in_no_file_of_an_experiment",
 }
 """Tests of models elsewhere: their relay is a hop by both routes."""
