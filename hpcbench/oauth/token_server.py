@@ -128,7 +128,11 @@ class TokenServer:
         async with self._alone(None, None, adopt=False):
             before = await self._read()
             if refresh is None:
-                return await self._ask(before, full=True)
+                granted = await self._ask(before, full=True)
+                kept = await self._read()
+                if kept is None or kept.access != granted.token.access:
+                    raise TokenFailed("the token is not kept: its file cannot be written")
+                return granted
             secret.remember(refresh)
             try:
                 return await self._refreshed(self._empty(refresh, before))

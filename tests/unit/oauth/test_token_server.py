@@ -382,6 +382,13 @@ def test_a_full_disk_keeps_no_token_from_requests_that_no_other_process_needs(
     assert fake.used_twice == 0
 
 
+def test_a_login_that_cannot_be_kept_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = first(tmp_path, FakeServer(), "client_credentials")
+    Full(made, monkeypatch).full = True
+    with pytest.raises(TokenFailed, match="the token is not kept"):
+        asyncio.run(made.login())
+
+
 def test_an_answer_that_met_a_full_disk_is_used_as_soon_as_it_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
