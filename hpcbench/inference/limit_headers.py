@@ -27,7 +27,7 @@ _SPELLINGS = {
     "tokens": ("x-ratelimit-{}-tokens", "anthropic-ratelimit-tokens-{}"),
 }  # fmt: skip
 _UNIT = re.compile(r';\s*qu\s*=\s*"?([\w-]+)')
-"""What a policy counts, if not requests: `content-bytes`, `concurrent-requests`."""
+"""The unit of a policy: requests, `content-bytes`, `concurrent-requests`."""
 _PARAMETER = re.compile(r"(\w+)\s*=\s*\"?([\d.]+)")
 
 

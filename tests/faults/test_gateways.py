@@ -19,7 +19,7 @@ from tests.unit.inference.limited import Gateway
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 elsewhere = pytest.mark.parametrize("route", ["direct"])
-"""Of models elsewhere: their relay is a hop by both routes, so the second one would show no more."""
+"""For tests with a model elsewhere: its relay is a hop by both routes, so the other one shows no more."""
 
 AWAY = threading.Event()
 """While it is set, the token server cannot answer."""
