@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -186,14 +187,24 @@ class Trial:
 
     def wait(self, *states: str) -> Any:
         """Wait until nothing happens any more; returns the last status, whose state is one of these."""
-        try:
+        with self._observed():
             while not self._rests() or (now := self.status())["state"] not in ENDED:
                 time.sleep(0.3)  # it looks at every process of the machine
-        except pytest.fail.Exception:  # the test's own limit
-            print(self.screen())
-            raise
-        assert now["state"] in (states or ("done",)), json.dumps(now, indent=1)
+        assert now["state"] in (states or ("done",)), self.story(now)
         return now
+
+    @contextlib.contextmanager
+    def _observed(self) -> Iterator[None]:
+        """Print what became of it where the test's own limit ends the waiting inside the block."""
+        try:
+            yield
+        except pytest.fail.Exception:
+            print(self.story())
+            raise
+
+    def story(self, now: Any = None) -> str:
+        """Text to read when it went wrong; `now` is its last status."""
+        return self.screen() if now is None else json.dumps(now, indent=1)
 
     def _rests(self) -> bool:
         """Whether no process of it is left."""

@@ -174,26 +174,16 @@ class Run(Trial):
                     ["scontrol", "update", f"JobId={job.id}", "StartTime=now"]
                 )
 
-    def wait(self, *states: str, timeout: float = 480) -> Any:
-        """Wait until nothing happens any more; returns the last status, whose state is one of these."""
-        deadline = time.monotonic() + timeout
-        now: Any = None
-        while now is None or now["state"] not in ENDED:
-            assert time.monotonic() < deadline, self.story(now)
-            self.release()
-            time.sleep(0.5)
-            if (self.path / "outcome.json").exists() or not self.jobs():
-                now = self.status()
-        assert now["state"] in (states or ("done",)), self.story(now)
-        return now
+    def _rests(self) -> bool:
+        self.release()
+        return (self.path / "outcome.json").exists() or not self.jobs()
 
-    def wait_alone(self, timeout: float = 480) -> None:
+    def wait_alone(self) -> None:
         """Wait until it has ended, with no command of hpcbench's anywhere."""
-        deadline = time.monotonic() + timeout
-        while not (self.path / "outcome.json").exists():
-            assert time.monotonic() < deadline, self.story(None)
-            self.release()
-            time.sleep(0.3)
+        with self._observed():
+            while not (self.path / "outcome.json").exists():
+                self.release()
+                time.sleep(0.3)
 
     def story_of_submission(self) -> list[dict[str, Any]]:
         """The lines of `submission.jsonl`."""
@@ -206,8 +196,7 @@ class Run(Trial):
         rows = [line.split("|") for line in self.bench.slurm(*words).splitlines()]
         return [row for row in rows if f":{self.id}:" in row[0]]
 
-    def story(self, now: Any) -> str:
-        """Files to read when it went wrong."""
+    def story(self, now: Any = None) -> str:
         lines = [str(now), (self.path / "submission.jsonl").read_text(), str(self.jobs())]
         lines += [str(event) for event in self.events()[-40:]]
         logs = sorted((self.path / "jobs").glob("*.out"))

@@ -96,7 +96,7 @@ def test_jobs_that_end_at_their_time_limit_hand_on_until_all_is_done(
     before = run.answers()
     assert 0 < len(before) < 40
     until(lambda: run.rounds > 1, "a further round")
-    status = run.wait(timeout=150)
+    status = run.wait()
 
     whole(run, calm, [before])
     assert run.twice() == []
