@@ -51,8 +51,14 @@ test-models: .venv/dev.done
 test: .venv/dev.done
 	$(MAKE) -j3 --keep-going --output-sync=target test-slurm lint $(PARTS)
 
+# Tests of the cluster mostly wait for Slurm: three files at once. Campaigns have the cluster to themselves, as tests have
+# that stop its daemons.
+ON_CLUSTER = .venv/bin/python -m pytest tests/slurm tests/apptainer -q
 test-slurm: .venv/dev.done
-	.venv/bin/python -m pytest tests/slurm tests/apptainer -m slurm -q
+	failed=0; \
+	$(ON_CLUSTER) -m "slurm and (alone or campaign)" || failed=1; \
+	$(ON_CLUSTER) -m "slurm and not alone and not campaign" -n 3 --dist loadfile || failed=1; \
+	exit $$failed
 
 # These submit no job: they may run beside the cluster's.
 test-apptainer: .venv/dev.done

@@ -27,6 +27,7 @@ class User:
         self.environment = {
             "HPCBENCH_HOME": str(self.home),
             "XDG_CONFIG_HOME": str(folder / "config"),
+            **of_her_own(folder),
         }
 
     # -- commands ---------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class User:
                 raise AssertionError(f"not ended in {timeout} s: {json.dumps(now, indent=1)}")
             time.sleep(0.5)
             # The command takes longer to start than to look: not while jobs are at work.
-            if outcome.exists() or not self._jobs(f":{experiment}:"):
+            if outcome.exists() or not self.jobs(f":{experiment}:"):
                 now = self.status(experiment)
         return now
 
@@ -178,11 +179,11 @@ class User:
         if not names:
             return
 
-        if mine := self._jobs(*names):
+        if mine := self.jobs(*names):
             self.lab.run_as_user(["scancel", *sorted(mine)])
-            until(lambda: not self._jobs(*names), 60, "her jobs to end", every=0.3)
+            until(lambda: not self.jobs(*names), 60, "her jobs to end", every=0.3)
 
-    def _jobs(self, *names: str) -> set[str]:
+    def jobs(self, *names: str) -> set[str]:
         """Ids of jobs in the queue whose names have one of these parts."""
         queue = self.lab.squeue()
         return {
@@ -192,6 +193,14 @@ class User:
     def answered(self, experiment: str) -> int:
         """Answers that lie on the disk."""
         return len(answers_on_disk(self.experiment(experiment)))
+
+
+def of_her_own(folder: Path) -> dict[str, str]:
+    """An environment in which she alone asks Slurm, as users with accounts of their own would."""
+    runtime = folder / "runtime"
+    runtime.mkdir(mode=0o700)
+    shutil.chown(runtime, "hpcuser", "hpcuser")
+    return {"XDG_RUNTIME_DIR": str(runtime)}
 
 
 _profiles: dict[Path, str] = {}

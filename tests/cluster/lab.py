@@ -17,6 +17,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -335,7 +336,7 @@ class Lab:
 
     def wait_responding(self, timeout: float = 60) -> None:
         """Wait until every node is up, busy or not; those that Slurm drained may serve again."""
-        good = {"idle", "mixed", "allocated", "completing"}
+        good = {"idle", "mixed", "allocated", "completing", "planned", "reserved"}
 
         def ready() -> bool:
             with contextlib.suppress(LabError):
@@ -424,7 +425,7 @@ class Lab:
                 if saved is not None:
                     for path in self._job_state():
                         shutil.rmtree(path) if path.is_dir() else path.unlink()
-                    shutil.copytree(saved, self._state, dirs_exist_ok=True, symlinks=True)
+                    shutil.copytree(saved, self.state, dirs_exist_ok=True, symlinks=True)
                 self._start("slurmctld", timeout=timeout)
 
     def save_jobs(self, to: Path) -> Path:
@@ -436,22 +437,52 @@ class Lab:
         return to
 
     @property
-    def _state(self) -> Path:
+    def state(self) -> Path:
+        """Folder of the state that slurmctld saves."""
         return self.home / "slurm" / "state"
 
     def _job_state(self) -> list[Path]:
         """Jobs, and below `hash.N` their scripts."""
-        return [*self._state.glob("job_state*"), *self._state.glob("hash.*")]
+        return [*self.state.glob("job_state*"), *self.state.glob("hash.*")]
 
     @contextlib.contextmanager
-    def submit_limit(self, jobs: int) -> Iterator[None]:
-        """The ordinary user may have so many jobs at once, each array task one."""
-        change = ("sacctmgr", "--immediate", "modify", "user", slurm.USER, "set")
+    def reserved(self, *nodes: str) -> Iterator[str]:
+        """A reservation that has these nodes to itself: jobs of others end there first, and none begins."""
+        name = f"test{uuid.uuid4().hex[:8]}"
+        words = [f"users={slurm.USER}", "starttime=now", "duration=30", "flags=ignore_jobs"]
+        where = ",".join(nodes)
+        self._slurm("scontrol", "create", f"reservation={name}", *words, f"nodes={where}")
         try:
-            self._slurm(*change, f"MaxSubmitJobs={jobs}")
-            yield
+            at_work = ("squeue", "-h", "--states=R,CG", f"--nodelist={where}")
+            wait_until(lambda: not self._slurm(*at_work).strip(), 120, f"{where} to be idle")
+            yield name
         finally:
-            self._slurm(*change, "MaxSubmitJobs=-1")
+            # Slurm keeps a reservation while a job is in it.
+            self._without_jobs(f"--reservation={name}")
+            self._slurm("scontrol", "delete", f"reservation={name}")
+
+    @contextlib.contextmanager
+    def submit_limit(self, jobs: int) -> Iterator[str]:
+        """An account in which the ordinary user may have so many jobs at once, each array task one."""
+        account = f"limit{uuid.uuid4().hex[:8]}"
+        change = ("sacctmgr", "--immediate")
+        self._slurm(*change, "add", "account", account, f"cluster={slurm.CLUSTER}")
+        try:
+            limited = (f"account={account}", f"MaxSubmitJobs={jobs}")
+            self._slurm(*change, "add", "user", slurm.USER, *limited)
+            yield account
+        finally:
+            # Slurm keeps an account in which a job has yet to end.
+            self._without_jobs(f"--account={account}")
+            self._slurm(*change, "delete", "user", slurm.USER, f"account={account}")
+            self._slurm(*change, "delete", "account", account)
+
+    def _without_jobs(self, which: str) -> None:
+        """Cancel the jobs that an option of scancel and squeue names, and wait until they are gone."""
+        self._slurm("scancel", which)
+        wait_until(
+            lambda: not self._slurm("squeue", "-h", which).strip(), 60, f"jobs of {which} to end"
+        )
 
     def _kill_jobs(self, *nodes: str) -> None:
         """Kill the job processes of these nodes, the step daemons first: they would report."""

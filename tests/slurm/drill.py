@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -20,11 +19,9 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import Round, rounds
 from tests.cluster.lab import Job, Lab
 from tests.faults.conftest import ENGINE, Bench, Trial, until
-from tests.user import described
+from tests.user import described, of_her_own
 
 __all__ = ["Drill", "Run", "until"]
-
-ENDED = ("done", "incomplete", "failed", "cancelled", "lost", "interrupted", "stalled", "paused")
 
 
 class Drill(Bench):
@@ -49,7 +46,7 @@ class Drill(Bench):
         )
         subprocess.run(["chown", "-Rh", "hpcuser:hpcuser", str(folder)], check=True)
         own = ("HPCBENCH_HOME", "XDG_CONFIG_HOME", "RUN_MODE")
-        self.environ = lab.env() | {name: self.environ[name] for name in own}
+        self.environ = lab.env() | {name: self.environ[name] for name in own} | of_her_own(folder)
         described(python, folder, lambda: self.run("init"))
 
     def start(self, *arguments: object, **environ: str) -> subprocess.Popen[str]:
@@ -110,12 +107,10 @@ class Drill(Bench):
 
     def age_slurms_word(self, seconds: float) -> None:
         """As if so much time had passed since Slurm was last asked."""
-        uid = pwd.getpwnam("hpcuser").pw_uid
-        for folder in (Path(f"/run/user/{uid}/hpcbench"), Path(f"/tmp/hpcbench-{uid}")):
-            for path in folder.glob("*.json"):
-                known = json.loads(path.read_text())
-                aged = {name: known[name] - seconds for name in ("time", "tried")}
-                path.write_text(json.dumps({**known, **aged}))
+        for path in Path(self.environ["XDG_RUNTIME_DIR"]).glob("hpcbench/*.json"):
+            known = json.loads(path.read_text())
+            aged = {name: known[name] - seconds for name in ("time", "tried")}
+            path.write_text(json.dumps({**known, **aged}))
 
     def log_out(self) -> None:
         """Kill all her processes that are not part of a job, as when a login node goes away."""

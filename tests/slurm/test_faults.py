@@ -58,6 +58,7 @@ def test_preempted_jobs_drain_and_go_on_when_the_others_are_through(
     drill: Drill, calm: Run
 ) -> None:
     drill.at_site(partition="low")
+    drill.model("scripted", gpus=2)  # all of a node
     drill.script(answer_ms=[400, 400])
     run = drill.submit(drill.plan())
     until(lambda: run.answered() > 4 and len(run.workers_at()) == 2, "both at work")
@@ -65,7 +66,7 @@ def test_preempted_jobs_drain_and_go_on_when_the_others_are_through(
     nodes = ",".join(sorted({job.node for job in run.workers_at()}))
 
     urgent = drill.slurm(
-        "sbatch", "--parsable", "--partition=high", f"--nodelist={nodes}", "--exclusive",
+        "sbatch", "--parsable", "--partition=high", f"--nodelist={nodes}", "--gres=gpu:fake:2",
         "--job-name=urgent", "--output=/dev/null", "--time=1", "--wrap=sleep 300",
     ).strip()  # fmt: skip
     try:

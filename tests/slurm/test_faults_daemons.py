@@ -17,6 +17,15 @@ from tests.slurm.drill import Drill, Run, alarm, until, whole
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
 
 
+@pytest.fixture
+def pair(drill: Drill, lab: Lab) -> Iterator[None]:
+    """Two nodes of which one may die: only this user's jobs are on them."""
+    with lab.reserved("n1", "n2") as name:
+        drill.at_site(reservation=name)
+        yield
+
+
+@pytest.mark.usefixtures("pair")
 def test_a_worker_that_outlives_its_slurmd_is_fenced_and_ends(
     drill: Drill, calm: Run, lab: Lab
 ) -> None:
@@ -49,6 +58,7 @@ def test_a_worker_that_outlives_its_slurmd_is_fenced_and_ends(
     assert owners[0]["node"] != owners[1]["node"]
 
 
+@pytest.mark.alone
 def test_slurmctld_is_restarted_during_submit_and_during_the_run(
     drill: Drill, calm: Run, lab: Lab
 ) -> None:
@@ -66,7 +76,7 @@ def test_slurmctld_is_restarted_during_submit_and_during_the_run(
     until(lambda: run.answered() > 4, "answers")
     assert run.status()["slurm"]["fault"] is None
     drill.script(answer_ms=[3000, 3000])
-    until(lambda: time.time() - run.round.started > 8, "slurmctld to have saved its state")
+    until(lambda: _has_saved(lab, run), "slurmctld to have saved its jobs")
 
     with lab.without("slurmctld"):
         drill.age_slurms_word(40)
@@ -125,6 +135,7 @@ def test_slurmctld_killed_in_the_midst_of_a_run_has_forgotten_that_its_jobs_bega
     assert all(one["cause"] for one in status["failures"])
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("healed")
 def test_a_worker_that_slurmctld_has_forgotten_is_fenced_by_the_one_started_in_its_place(
     drill: Drill, calm: Run, lab: Lab
@@ -156,6 +167,7 @@ def test_a_worker_that_slurmctld_has_forgotten_is_fenced_by_the_one_started_in_i
     assert owners[0]["node"] != owners[1]["node"]
 
 
+@pytest.mark.alone
 def test_without_accounting_nothing_hangs_and_a_killed_worker_is_reported(
     drill: Drill, calm: Run, lab: Lab
 ) -> None:
@@ -176,6 +188,7 @@ def test_without_accounting_nothing_hangs_and_a_killed_worker_is_reported(
         assert "worker lost" in run.screen()
 
 
+@pytest.mark.usefixtures("pair")
 def test_a_job_started_again_keeps_off_the_node_it_died_on(
     drill: Drill, calm: Run, lab: Lab
 ) -> None:
@@ -213,15 +226,16 @@ def _submitted_and_saved(drill: Drill, lab: Lab, **plan: Any) -> tuple[Run, Path
     drill.at_site(options={"hold": True})
     run = drill.submit(drill.plan(**plan))
     drill.at_site(options={})
-    saved = _saved(drill, lab)
+    until(lambda: _has_saved(lab, run), "slurmctld to have saved its jobs")
+    saved = lab.save_jobs(drill.folder / "saved")
     _release(run)
     return run, saved
 
 
-def _saved(drill: Drill, lab: Lab) -> Path:
-    """Jobs that slurmctld knows now."""
-    time.sleep(9)  # it saves every five seconds
-    return lab.save_jobs(drill.folder / "saved")
+def _has_saved(lab: Lab, run: Run) -> bool:
+    """Whether slurmctld has saved all jobs of an experiment; it does so every five seconds."""
+    saved = (lab.state / "job_state").read_bytes()
+    return all(job.name.encode() in saved for job in run.jobs())
 
 
 def _looked(run: Run) -> bool:

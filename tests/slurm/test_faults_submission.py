@@ -34,8 +34,8 @@ def test_what_a_limit_on_submitted_jobs_keeps_waiting_is_done_all_the_same(
     drill: Drill, calm: Run, lab: Lab, limit: int
 ) -> None:
     drill.script(answer_ms=[300, 300])
-    until(lambda: not lab.squeue(), "the queue to be empty")  # all of a user's jobs count
-    with lab.submit_limit(limit):
+    with lab.submit_limit(limit) as account:
+        drill.at_site(account=account)
         run = drill.submit(drill.plan(parallelism=6))
         assert len(run.jobs()) <= limit
         until(lambda: run.answered() > 4, "answers")
@@ -54,10 +54,9 @@ def test_what_a_limit_on_submitted_jobs_keeps_waiting_is_done_all_the_same(
 def test_where_nothing_can_be_chained_status_says_what_is_due_and_does_it(
     drill: Drill, calm: Run, lab: Lab
 ) -> None:
-    drill.at_site(submit_from_jobs=False)
     drill.script(answer_ms=[300, 300])
-    until(lambda: not lab.squeue(), "the queue to be empty")
-    with lab.submit_limit(1):
+    with lab.submit_limit(1) as account:
+        drill.at_site(submit_from_jobs=False, account=account)
         run = drill.submit(drill.plan(parallelism=6))
         until(lambda: run.answered() > 4, "answers")
         before, screen = run.answers(), run.screen()

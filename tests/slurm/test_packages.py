@@ -100,4 +100,4 @@ def test_a_package_that_conflicts_with_the_image_is_refused_with_both_versions(
     done = user.hpcbench("submit", plan, "--registry", user.registry)
     assert done.returncode == 2, done.stderr
     assert "greedy needs numpy 1.26.4, but numpy " in done.stderr.splitlines()[-1]
-    assert user.lab.squeue() == []
+    assert user.jobs("-refused-") == set()

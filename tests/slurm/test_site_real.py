@@ -178,25 +178,10 @@ def test_environment_template_umask_and_group_reach_a_job_and_its_files(
 
 
 def test_a_job_runs_in_its_reservation(user: User) -> None:
-    name = "hpcbench-test"
-    root = user.lab.env()
-    words = ["users=hpcuser", "starttime=now", "duration=5", "nodes=n4", "flags=ignore_jobs"]
-    subprocess.run(
-        ["scontrol", "create", f"reservation={name}", *words], check=True, env=root,
-        capture_output=True,
-    )  # fmt: skip
-    try:
+    with user.lab.reserved("n4") as name:
         profile_of(user, slurm={"reservation": name}, env={"PYTHONPATH": str(user.folder)})
         seen = json.loads((probed(user) / "seen.json").read_text())
-    finally:
-        until(lambda: _deleted(name, root), 90, "the reservation to go")
     assert (seen["SLURM_JOB_RESERVATION"], seen["SLURMD_NODENAME"]) == (name, "n4")
-
-
-def _deleted(name: str, env: dict[str, str]) -> bool:
-    """Slurm keeps a reservation while a job is in it."""
-    command = ["scontrol", "delete", f"reservation={name}"]
-    return subprocess.run(command, env=env, capture_output=True, check=False).returncode == 0
 
 
 def test_all_that_an_experiment_leaves_is_for_its_group_alone(drill: Drill, team: str) -> None:

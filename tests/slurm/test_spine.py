@@ -108,7 +108,7 @@ def test_dry_run_prints_the_batch_script_and_touches_nothing(slurm_user: User) -
     assert "#SBATCH --gres=gpu" in printed
     assert "#SBATCH --signal=B:USR2@" in printed
     assert sorted(user.home.rglob("*")) == before
-    assert user.lab.squeue() == []
+    assert user.jobs("-dry-") == set()
 
 
 @pytest.mark.campaign  # the tutorial sends the same job without an image

@@ -15,6 +15,7 @@ import pytest
 from tests.cluster.lab import Lab
 from tests.pages import blocks, missing, shown
 from tests.slurm.drill import impatient, until
+from tests.user import of_her_own
 
 PAGE = Path(__file__).parents[2] / "docs/tutorial-cluster.md"
 
@@ -29,6 +30,7 @@ class Reader:
         self.environ = {
             **lab.env(),
             "HOME": str(folder),
+            **of_her_own(folder),
             "PATH": f"{python.parent}{os.pathsep}{lab.env()['PATH']}",
         }
         self.printed: dict[str, str] = {}
