@@ -24,9 +24,15 @@ def test_a_login_node_without_internet_installs_hpcbench_from_one_file(
     assert "sh hpcbench-install/install.sh FOLDER" in capsys.readouterr().out
     there.mkdir()
     subprocess.run(["tar", "xf", str(bundle), "-C", str(there), "hpcbench-install"], check=True)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-    # Without PIP_NO_COMPILE it compiles some thousand modules of which next to none is imported.
-    env = clean | {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_COMPILE": "1", "HOME": str(tmp_path)}
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))
+    }
+    # Else it would compile some thousand modules of which next to none is imported.
+    env = clean | {
+        "PIP_CONFIG_FILE": "/dev/null",
+        "UV_COMPILE_BYTECODE": "0",
+        "HOME": str(tmp_path),
+    }
     install = [
         "sh",
         str(there / "hpcbench-install/install.sh"),
@@ -39,6 +45,9 @@ def test_a_login_node_without_internet_installs_hpcbench_from_one_file(
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("hpcbench ")
+    assert not list(there.glob("here/.uv")), "what it needed meanwhile is gone"
+    (installer,) = there.glob("here/lib/python3*/site-packages/polars-*.dist-info/INSTALLER")
+    assert installer.read_text() == "uv"
     program = there / "here/bin/hpcbench"
     listed = subprocess.run(
         [str(program), "plugins", "list"], env=env, cwd=tmp_path, capture_output=True, text=True
