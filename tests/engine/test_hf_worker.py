@@ -1,22 +1,27 @@
-"""Requests of a batch that fails. The GPU is a fake: it fails as torch's documentation says."""
+"""Requests of a batch that fails, and waiting ones. The GPU is a fake: it fails as torch documents it."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from aiohttp import web
 
 from hpcbench.engines.chat import ApiError
 from hpcbench.engines.hf_batch import Event, HandOver, Job, Piece, Row
 from hpcbench.engines.hf_model import HfModel
+from hpcbench.engines.hf_server import application
 from hpcbench.engines.hf_worker import Worker
+from hpcbench.inference.client import Client
 from tests.engine.test_hf_batching import DEMO, alone, load, request
+from tests.unit.inference.talking import request as asked
 
 pytestmark = pytest.mark.engine
 
@@ -198,7 +203,9 @@ async def test_a_client_that_leaves_amidst_a_batch_is_not_counted_as_running(
 
 LOST = """
 import asyncio
+from hpcbench.engines.hf_server import application
 from hpcbench.engines.hf_worker import Worker
+from hpcbench.inference.client import Client
 from tests.engine.test_hf_batching import DEMO, load, request
 
 class Lost:  # a GPU whose context is gone, as after a device-side assert
@@ -225,3 +232,34 @@ def test_a_gpu_that_is_gone_ends_the_process_with_the_reason_in_its_log() -> Non
     )
     assert done.returncode == 1
     assert "device-side assert triggered" in done.stderr
+
+
+async def test_the_queue_of_our_own_engine_is_read_by_the_names_it_really_writes(
+    tmp_path: Path,
+) -> None:
+    class Busy:
+        """A model whose preparation has no end."""
+
+        prepared = threading.Event()
+
+        def prepare(self, job: object) -> None:
+            self.prepared.wait(20)
+
+        def figures(self) -> dict[str, int]:
+            return {}
+
+    model = Busy()
+    app = application(cast(Any, model), "tiny", 8, 0.01)
+    server = web.AppRunner(app, access_log=None, handler_cancellation=True)
+    await server.setup()
+    await web.UnixSite(server, str(tmp_path / "s")).start()
+    async with Client(str(tmp_path / "s"), "key", "tiny") as client:
+        assert await client.waiting() == 0
+        asking = [asyncio.ensure_future(client.ask(asked(f"s{n}"))) for n in range(3)]
+        while await client.waiting() != 3:
+            await asyncio.sleep(0.01)
+        for one in asking:
+            one.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+    model.prepared.set()
+    await server.cleanup()

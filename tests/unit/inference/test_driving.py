@@ -9,14 +9,12 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
-from aiohttp import web
 
 from hpcbench.inference.adaptive import Adaptive
 from hpcbench.inference.arrivals import constant, poisson
-from hpcbench.inference.client import Client, EngineGone
+from hpcbench.inference.client import EngineGone
 from hpcbench.inference.client_health import Health, watched
 from hpcbench.inference.load_driver import AHEAD, drive, warm_up
 from hpcbench.schema.records import Request, Response
@@ -281,41 +279,6 @@ async def test_the_engines_own_queue_is_read_from_its_metrics() -> None:
             'vllm:num_requests_waiting_by_reason{reason="x"} 9.0\n'
         )
         assert await client.waiting() == 7
-
-
-@pytest.mark.long
-async def test_the_queue_of_our_own_engine_is_read_by_the_names_it_really_writes(
-    tmp_path: Path,
-) -> None:
-    pytest.importorskip("torch")
-    from hpcbench.engines.hf_server import application
-
-    class Busy:
-        """A model whose preparation has no end."""
-
-        prepared = threading.Event()
-
-        def prepare(self, job: object) -> None:
-            self.prepared.wait(20)
-
-        def figures(self) -> dict[str, int]:
-            return {}
-
-    model = Busy()
-    app = application(cast(Any, model), "tiny", 8, 0.01)
-    server = web.AppRunner(app, access_log=None, handler_cancellation=True)
-    await server.setup()
-    await web.UnixSite(server, str(tmp_path / "s")).start()
-    async with Client(str(tmp_path / "s"), "key", "tiny") as client:
-        assert await client.waiting() == 0
-        asking = [asyncio.ensure_future(client.ask(request(f"s{n}"))) for n in range(3)]
-        while await client.waiting() != 3:
-            await asyncio.sleep(0.01)
-        for one in asking:
-            one.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
-    model.prepared.set()
-    await server.cleanup()
 
 
 async def test_a_warm_up_asks_each_item_once_and_gives_nothing_back() -> None:
