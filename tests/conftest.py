@@ -167,8 +167,17 @@ def vllm_python(lab: Lab) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """hpcbench's wheel, built from this checkout."""
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
+    """hpcbench's wheel, built from this checkout once for all processes of a run."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with (folder / "wheel.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = folder / "wheel.done"
+        if not done.exists():
+            (folder / "wheel").mkdir(exist_ok=True)
+            done.write_text(str(build_wheel(folder / "wheel")))
+        return Path(done.read_text())
 
 
 @pytest.fixture(scope="session")
