@@ -75,9 +75,8 @@ class Wrapper:
         elif not self.admits(scope["headers"]):
             await refuse(send, 401, "wrong_key", WRONG_KEY)
         elif scope["path"] in PATHS:
-            with contextlib.suppress(
-                asyncio.CancelledError
-            ):  # the server ends, its client does not read
+            # Cancelled where the server ends and its client does not read.
+            with contextlib.suppress(asyncio.CancelledError):
                 await self._proxy(scope, receive, send)
         else:
             await self._control(scope, receive, send)
