@@ -148,7 +148,10 @@ class EngineProcess:
         await self._see_it_gone()
 
     async def load(
-        self, model: Model, on_progress: Callable[[str], None], on_start: Callable[[], None]
+        self,
+        model: Model,
+        on_progress: Callable[[str], None],
+        on_start: Callable[[], None] = lambda: None,
     ) -> Loaded:
         """Start the wrapper, if needed, and load this model as its only one.
 
@@ -238,10 +241,13 @@ class EngineProcess:
         return logged_memory(self.logged())
 
     def logged(self) -> list[str]:
-        """Lines of the log since the last load began; of a very long log the first ones."""
-        with self.log.open("rb") as file:
-            file.seek(self._log_begins)
-            return file.read(LOG_BYTES).decode(errors="replace").splitlines()
+        """Lines of the log since the last load began, if there is one; of a very long log the first ones."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(self._log_begins)
+                return file.read(LOG_BYTES).decode(errors="replace").splitlines()
+        except FileNotFoundError:
+            return []
 
     async def follow(self, environment: str, body: Mapping[str, Any]) -> None:
         """Start the wrapper and a further rank of an engine; the client's `status` tells what becomes of it.

@@ -99,7 +99,7 @@ class Nodes:
         """Load the model on both, and take the route to it."""
         model = self.experiment.resolved.run_tasks[0].model
         update = {"nodes": 2, "parallel": Parallel(tensor=2), "stall_timeout": 40.0}
-        await engine.load(model.model_copy(update=update), lambda line: None, lambda: None)
+        await engine.load(model.model_copy(update=update), lambda line: None)
         assert await engine.client.take(self.route) == self.route
 
     def ranks(self) -> dict[int, int]:

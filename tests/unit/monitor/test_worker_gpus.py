@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Models that a wrapper was asked to load; each load fails."""
     models: list[str] = []
 
-    async def load(self: EngineProcess, model: Model, on_progress: object) -> None:
+    async def load(self: EngineProcess, model: Model, *_: object) -> None:
         models.append(model.name)
         raise LoadFailed("engine_exited", "it was asked", cause="unknown")
 
