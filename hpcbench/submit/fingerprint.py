@@ -316,7 +316,8 @@ def _is_installed(now: Fingerprint) -> bool:
     distribution = installed.own()
     # Not `Distribution.files`: from Python 3.12 on that leaves out what is gone.
     record = csv.reader((distribution.read_text("RECORD") or "").splitlines())
-    listed = {name: hash_ for name, hash_, *_ in record if name.startswith("hpcbench/")}
+    rows = ([*row, ""] for row in record if row)  # pip may be writing it: the last line can be cut
+    listed = {name: hash_ for name, hash_, *_ in rows if name.startswith("hpcbench/")}
     if "hpcbench/__init__.py" not in listed:  # editable
         return False
     root = Path(str(distribution.locate_file("")))

@@ -341,7 +341,14 @@ def test_what_a_later_hpcbench_needs_may_be_new_and_its_name_another() -> None:
 
 @pytest.mark.parametrize(
     ("broken", "whole"),
-    [("", True), ("edited", False), ("gone", False), ("more", False), ("not first", False)],
+    [
+        ("", True),
+        ("edited", False),
+        ("gone", False),
+        ("more", False),
+        ("torn", False),
+        ("not first", False),
+    ],
 )
 def test_an_installation_is_whole_when_its_files_are_those_of_its_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, whole: bool
@@ -365,6 +372,8 @@ def test_an_installation_is_whole_when_its_files_are_those_of_its_list(
         (site / "hpcbench/share/x.yaml").write_text("3")
     if broken == "gone":
         (site / "hpcbench/a/b.py").unlink()
+    if broken == "torn":  # pip is writing the list
+        (metadata / "RECORD").write_text(f"{lines[0]}hpcbench/a")
     if broken == "more":
         (site / "hpcbench/a/c.py").touch()
     package = tmp_path / "elsewhere/hpcbench" if broken == "not first" else site / "hpcbench"
