@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from hpcbench.subprocesses import run
 
 PATIENCE = 3.0
 """Seconds to wait for the programs: a file server may hang."""
@@ -55,16 +55,11 @@ def parsed(text: str) -> Iterator[Quota]:
 
 def _printed(*command: str) -> str:
     """Output of a program, whatever its exit code: `quota` fails where a limit is exceeded."""
-    if shutil.which(command[0]) is None:
-        return ""
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=PATIENCE, check=False, env={**os.environ, "LC_ALL": "C"},
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
+        ended = run(command, PATIENCE, env={**os.environ, "LC_ALL": "C"})
+    except OSError:
         return ""
-    return done.stdout
+    return "" if ended.late else ended.text
 
 
 def _user() -> str:
