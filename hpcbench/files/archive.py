@@ -15,6 +15,7 @@ A damaged index is rebuilt from the lines between the files.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -201,7 +202,8 @@ class Folder:
                 left = None if left is None else left - len(block)
                 yield block
         finally:
-            os.close(descriptor)
+            with contextlib.suppress(OSError):  # of another process's failed write: the blocks are right
+                os.close(descriptor)
 
     def _lines(self, name: str) -> Iterator[bytes]:
         rest = b""

@@ -381,6 +381,9 @@ def _lines_of(path: Path) -> Iterator[bytes]:
                     yield line
                 return
         except OSError as error:
+            # Closing told of another process's failed write, and the reader has already left.
+            if isinstance(error.__context__, GeneratorExit):
+                return
             if error.errno == errno.ENOENT:
                 return
             if not retries.again(error):

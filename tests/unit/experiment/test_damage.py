@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import gc
+import io
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,6 +101,35 @@ def test_damage_is_logged_once_for_each_file(
         f"{tmp_path / name}: line 1 is damaged and left out; there may be more"
         for name in ("a.jsonl", "b.jsonl")
     ]
+
+
+class _Flushed(io.BufferedReader):
+    """A file of a network file system that is full: closing it tells of another process's failed write."""
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+def test_a_reader_that_leaves_early_does_not_read_on_where_closing_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"a":1}\n{"b":2}\n')
+    opened = []
+
+    def opening(of: Path, mode: str) -> io.BufferedReader:
+        assert mode == "rb"
+        opened.append(_Flushed(io.FileIO(of)))
+        return opened[-1]
+
+    monkeypatch.setattr(Path, "open", opening)
+    lines = read_lines(path)
+    assert next(lines) == {"a": 1}
+    del lines
+    gc.collect()
+    assert [file.closed for file in opened] == [True]
 
 
 def test_a_log_that_ends_in_nuls_is_cut_there_and_goes_on(tmp_path: Path) -> None:
