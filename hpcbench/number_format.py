@@ -158,6 +158,15 @@ def seconds(number: float | None) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def duration(number: float) -> str:
+    """A duration in one unit: `40 s`, `12 min`, `3.5 h`, `2.5 days`."""
+    if number < 90:
+        return f"{max(0.0, number):.0f} s"
+    if number < 7200:
+        return f"{number / 60:.0f} min"
+    return f"{number / 3600:.1f} h" if number < 48 * 3600 else f"{number / 86400:.1f} days"
+
+
 def arrow(*, higher_is_better: bool) -> str:
     """The direction in which a metric is better."""
     return "↑" if higher_is_better else "↓"

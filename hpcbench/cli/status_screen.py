@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from hpcbench.number_format import many
+from hpcbench.number_format import duration, many
 from hpcbench.status import (
     ENDED,
     ExperimentStatus,
@@ -188,7 +188,7 @@ def _waits(status: ExperimentStatus) -> list[Text]:
         )
     if status.slurm is not None and status.slurm.fault:
         old = (
-            f"its last answer is {ago(status.time - status.slurm.time)} old"
+            f"its last answer is {duration(status.time - status.slurm.time)} old"
             if status.slurm.time
             else "it has never answered"
         )
@@ -279,7 +279,7 @@ def _worker_table(status: ExperimentStatus, rows: int, width: int) -> list[Rende
         cells: list[RenderableType] = [one.node, *((one.job, one.model or "") if wide else ())]
         cells += [_doing(one, wide, room), _far(one, status.time)]
         cells += [_gpus(one, 4 if wide else 1)] if gpus else []
-        table.add_row(*cells, ago(status.time - one.since))
+        table.add_row(*cells, duration(status.time - one.since))
     parts: list[RenderableType] = [table]
     if rest:
         counted = Counter(one.state for one in rest)
@@ -299,7 +299,7 @@ def _doing(worker: WorkerStatus, wide: bool, room: int) -> Text:
 
 def _far(worker: WorkerStatus, now: float) -> Text:
     if worker.state == "silent":
-        return Text(f"silent {ago(now - worker.heard)}", COLOURS["silent"])
+        return Text(f"silent {duration(now - worker.heard)}", COLOURS["silent"])
     return Text(f"{worker.answered}/{worker.samples}" if worker.shard else "")
 
 
@@ -359,7 +359,7 @@ def _where(one: Failure, now: float, below: str) -> str:
     """Affected models or run tasks, nodes, time, and a log file."""
     whom = _names(one.models or one.run_tasks)
     where = f"on {_names(one.nodes)}" if one.nodes else ""
-    when = f"{ago(now - one.last)} ago" if one.last else ""
+    when = f"{duration(now - one.last)} ago" if one.last else ""
     text = ", ".join(part for part in (whom, where, when) if part)
     log = (one.log or "").removeprefix(below)
     return f"{text}{'; ' if text and log else ''}{log}"
@@ -393,15 +393,6 @@ def _agents(run_tasks: Sequence[RunTaskStatus]) -> str:
 
 def _rate(rate: float) -> str:
     return f"{rate:.1f}/s" if rate >= 1 else f"{rate * 60:.1f}/min"
-
-
-def ago(seconds: float) -> str:
-    seconds = max(0.0, seconds)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"
 
 
 def _one_line(text: Text) -> Text:

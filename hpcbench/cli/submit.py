@@ -372,9 +372,9 @@ def _twin(experiment: Experiment) -> Experiment | None:
 
 def _of_twin(twin: Experiment, experiment: Experiment) -> str:
     """Its state, and the command that may serve instead of a new run."""
-    from hpcbench.cli.status_screen import ago
+    from hpcbench.number_format import duration
 
-    age = ago(max(0.0, time.time() - twin.manifest_file.stat().st_mtime))
+    age = duration(time.time() - twin.manifest_file.stat().st_mtime)
     state = _outcome(twin)
     if state == "done":
         instead = f"`hpcbench report {twin.id}` shows its scores"

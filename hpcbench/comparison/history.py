@@ -14,7 +14,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -366,7 +365,7 @@ def _of_all(experiment: Experiment) -> dict[str, Any]:
     return {
         "experiment": experiment.id,
         "plan": experiment.resolved.plan.name,
-        "created": _created(experiment),
+        "created": experiment.created.timestamp(),
         "state": state_of(experiment),
         "hpcbench": experiment.manifest.hpcbench,
         "recorded": time.time(),
@@ -377,13 +376,6 @@ def _batched(run_task: ResolvedRunTask) -> str:
     """Number of requests `concurrency: auto` kept in flight; empty where it was one, as before it batched."""
     count = run_task.at_once
     return f"{count} at once" if count is not None and count > 1 else ""
-
-
-def _created(experiment: Experiment) -> float:
-    """When the experiment was created: from its manifest, else the manifest file's time."""
-    with contextlib.suppress(ValueError):
-        return datetime.strptime(experiment.manifest.created, "%Y-%m-%dT%H:%M:%S%z").timestamp()
-    return experiment.manifest_file.stat().st_mtime
 
 
 def _files(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -348,7 +348,7 @@ def summary(experiment: Experiment) -> dict[str, Any]:
         "description": plan.description,
         "owner": _owner(experiment.path),
         "home": str(experiment.path.parent.parent),
-        "created_at": _moment(experiment.manifest.created),
+        "created_at": experiment.created.astimezone(timezone.utc),  # SQLite keeps no zone
         "status": known.state if known is not None else "running",
         "reason": known.reason if known is not None else "",
         "hpcbench": experiment.manifest.hpcbench or None,
@@ -394,11 +394,3 @@ def _owner(path: Path) -> str:
         return path.owner()
     except (KeyError, OSError):
         return str(path.stat().st_uid)
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        # SQLite keeps no zone: all times are of one.
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z").astimezone(timezone.utc)
-    except ValueError:
-        return None

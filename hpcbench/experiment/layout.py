@@ -41,13 +41,14 @@ EXPERIMENT/
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -386,6 +387,20 @@ class Experiment:
         with decoding(self.manifest_file):
             return Manifest.of(read_json(self.manifest_file))
 
+    @cached_property
+    def created(self) -> datetime:
+        """When it was made: by its manifest, else by its id, else its folder's time."""
+        with contextlib.suppress(OSError, ValueError):
+            if moment := self.manifest.moment:
+                return moment
+        with contextlib.suppress(ValueError, OverflowError):
+            return datetime.strptime(self.id[:13], "%Y%m%d-%H%M").astimezone()
+        try:
+            written = self.path.stat().st_mtime
+        except OSError:
+            written = 0.0
+        return datetime.fromtimestamp(written).astimezone()
+
     def environment_of(self, run_task: ResolvedRunTask) -> Mapping[str, Any]:
         """The image or Python environment that submit prepared for a run task; empty: none is recorded."""
         return self.manifest.environments.get(run_task.environment, {})
@@ -423,14 +438,14 @@ class Experiment:
             return Measured.model_validate(self.manifest.measured)
 
 
-@contextmanager
+@contextlib.contextmanager
 def decoding(file: Path) -> Iterator[None]:
     """Name the file that is damaged, where its content is not of its form."""
     try:
         yield
     except DamagedFile:
         raise
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise DamagedFile(file, _mistake(error)) from None
 
 

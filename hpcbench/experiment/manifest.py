@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from typing import Any, Literal, TypedDict
 
 
@@ -95,6 +96,14 @@ class Manifest:
         git = known.pop("git", {})
         checkouts = Git(plan=_commit(git.get("plan")), hpcbench=_commit(git.get("hpcbench")))
         return cls(**known, git=checkouts)
+
+    @property
+    def moment(self) -> datetime | None:
+        """`created` as a time; None: it is not recorded, or not in that form."""
+        try:
+            return datetime.strptime(self.created, "%Y-%m-%dT%H:%M:%S%z")
+        except (TypeError, ValueError):
+            return None
 
     def to_json(self, left_out: Collection[str] = ()) -> dict[str, Any]:
         """As plain data; `imported` only in imports.

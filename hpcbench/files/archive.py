@@ -202,7 +202,7 @@ class Folder:
                 left = None if left is None else left - len(block)
                 yield block
         finally:
-            with contextlib.suppress(OSError):  # of another process's failed write: the blocks are right
+            with contextlib.suppress(OSError):  # it reports another process's failed write
                 os.close(descriptor)
 
     def _lines(self, name: str) -> Iterator[bytes]:

@@ -381,7 +381,7 @@ def _lines_of(path: Path) -> Iterator[bytes]:
                     yield line
                 return
         except OSError as error:
-            # Closing told of another process's failed write, and the reader has already left.
+            # The reader has left, and closing reports another process's failed write.
             if isinstance(error.__context__, GeneratorExit):
                 return
             if error.errno == errno.ENOENT:

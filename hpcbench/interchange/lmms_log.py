@@ -18,7 +18,6 @@ from hpcbench.files.atomic import replacing, write_json
 from hpcbench.interchange.log_records import (
     Logged,
     RunTaskLog,
-    created,
     flat,
 )
 
@@ -27,7 +26,7 @@ def write(
     experiment: Experiment, logs: Sequence[RunTaskLog], out: Path
 ) -> Iterator[tuple[Path, int]]:
     """Write the results of an experiment, one folder per model; yields each file with its new samples."""
-    date = created(experiment).strftime("%Y%m%d_%H%M%S")
+    date = experiment.created.strftime("%Y%m%d_%H%M%S")
     models: dict[str, list[RunTaskLog]] = {}
     for log in logs:
         models.setdefault(log.run_task.model.name, []).append(log)

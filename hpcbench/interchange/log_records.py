@@ -68,7 +68,7 @@ class RunTaskLog:
     @property
     def created(self) -> datetime:
         """Creation time of the experiment."""
-        return created(self.experiment)
+        return self.experiment.created
 
     def model(self, agent: str = "") -> Model:
         """The model that replies as an agent among several; of no name: the run task's own."""
@@ -82,12 +82,6 @@ class RunTaskLog:
     def names(self) -> list[str]:
         """Its metrics."""
         return [one.name for one in self.run_task.metrics]
-
-
-def created(experiment: Experiment) -> datetime:
-    """Creation time of an experiment; the start of the epoch where its manifest does not give it."""
-    text = experiment.manifest.created or "1970-01-01T00:00:00+0000"
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z")
 
 
 def identity(*parts: str) -> str:

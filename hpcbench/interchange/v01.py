@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -226,12 +225,11 @@ def _framework(experiment: Experiment, run_task: ResolvedRunTask) -> str:
 
 def _file_name(experiment: Experiment, run_task: ResolvedRunTask) -> str:
     """The name that v0.1 would give: dataset, framework, model without its publisher, task, time."""
-    created = datetime.fromisoformat(experiment.manifest.created[:19])
     task = run_task.ml_task.name
     model = run_task.model.name.rpartition("/")[2]
     return "_".join(
         [
             flat(run_task.dataset.name), _framework(experiment, run_task), flat(model),
-            TASKS.get(task, task), "answers", f"{created:%Y%m%d_%H%M%S}.csv",
+            TASKS.get(task, task), "answers", f"{experiment.created:%Y%m%d_%H%M%S}.csv",
         ]
     )  # fmt: skip

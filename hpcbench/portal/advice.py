@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hpcbench import slurm
-from hpcbench.number_format import many
+from hpcbench.number_format import duration, many
 from hpcbench.portal.models.run_tasks import Advice
 
 MEMORY_IDLE, MEMORY_FULL = 0.5, 0.9
@@ -171,15 +171,15 @@ def _time(took: Took) -> Iterator[Advice]:
     if limit is None or longest is None or limit <= 0:
         return
     if longest >= TIME_FULL * limit:
-        text = f"A worker ran for {_time_text(longest)} of its time limit of {_time_text(limit)}."
+        text = f"A worker ran for {duration(longest)} of its time limit of {duration(limit)}."
         wanted = _quarter(longest * 1.5)
         yield Advice(level="warning", text=text, change=_limit(wanted))
     elif longest < TIME_IDLE * limit and limit >= TIME_LEAST:
         wanted = _quarter(longest * 1.5)
         if wanted < limit:
             text = (
-                f"The time limit is {_time_text(limit)}, and the longest worker ran for "
-                f"{_time_text(longest)}: jobs with a shorter time limit start sooner."
+                f"The time limit is {duration(limit)}, and the longest worker ran for "
+                f"{duration(longest)}: jobs with a shorter time limit start sooner."
             )
             yield Advice(level="note", text=text, change=_limit(wanted))
 
@@ -207,7 +207,7 @@ def _shards(took: Took) -> Iterator[Advice]:
         change = f"shard_size: {max(1, round(size * SHARD_GOOD / seconds))}"
     if took.time_limit is not None and seconds > SHARD_LONG * took.time_limit:
         text = (
-            f"A shard takes {_time_text(seconds)}, more than half of the time limit: a worker starts none "
+            f"A shard takes {duration(seconds)}, more than half of the time limit: a worker starts none "
             "that it cannot finish, and idles."
         )
         yield Advice(level="warning", text=text, change=change)
@@ -255,11 +255,3 @@ def _quarter(seconds: float) -> float:
 
 def _limit(seconds: float) -> str:
     return f'resources: {{time_limit: "{slurm.clock(round(seconds))}"}}'
-
-
-def _time_text(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

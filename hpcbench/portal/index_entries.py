@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import math
 import pwd
-import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -43,8 +40,6 @@ TEXT = 500
 """Longest text in an entry, characters."""
 
 GIB = 1 << 30
-
-_NAMED_BY = re.compile(r"(\d{8}-\d{4})-")
 
 
 class Unreadable(Exception):
@@ -162,7 +157,7 @@ def planned(experiment: Experiment) -> Planned:
             executor=str(
                 resolved["plan"].get("executor") or resolved["site"].get("executor") or "slurm"
             ),
-            created=_created(experiment, manifest.created),
+            created=(manifest.moment or experiment.created).timestamp(),
             owner=_owner(experiment.manifest_file.stat().st_uid),
             run_tasks=tuple(_task(one, samples) for one in resolved["run_tasks"]),
         )
@@ -251,7 +246,7 @@ def unreadable(experiment: Experiment, stamp: str, baselines: Sequence[str] = ()
         owner = _owner(experiment.path.stat().st_uid)
     except OSError:
         owner = ""
-    created = _created(experiment, None)
+    created = experiment.created.timestamp()
     row = ExperimentRow(
         id=experiment.id, plan="", state="unreadable", created=created,
         updated=max(created, changed_at(stamp)), owner=owner, models=(), datasets=(), run_tasks=0,
@@ -374,23 +369,6 @@ def _stat(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size
-
-
-def _created(experiment: Experiment, submitted: object) -> float:
-    """Time of submission, from the manifest, else from the id, else from the folder."""
-    try:
-        return datetime.strptime(str(submitted), "%Y-%m-%dT%H:%M:%S%z").timestamp()
-    except ValueError:
-        pass
-    try:
-        named = _NAMED_BY.match(experiment.id)
-        return (
-            time.mktime(time.strptime(named[1], "%Y%m%d-%H%M"))
-            if named
-            else experiment.path.stat().st_mtime
-        )
-    except (OSError, ValueError, OverflowError):
-        return 0.0
 
 
 @lru_cache(maxsize=256)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from hpcbench.number_format import duration
 from hpcbench.portal.models.experiments import ExperimentRow
 from hpcbench.status import Eta, ExperimentStatus
 
@@ -71,6 +72,5 @@ def _when(eta: Eta, now: float) -> str:
     here, there = time.localtime(now), time.localtime(eta.likely)
     form = "%H:%M" if here[:3] == there[:3] else f"{there.tm_mday} %b %H:%M"
     wide = max(eta.high - eta.likely, eta.likely - eta.low)
-    room = f"{wide / 3600:.0f} h" if wide >= 2 * 3600 else f"{max(1, round(wide / 60))} min"
     waits = " after its jobs start" if eta.waits else ""
-    return f"done about {time.strftime(form, there)} ± {room}{waits}"
+    return f"done about {time.strftime(form, there)} ± {duration(max(90.0, wide))}{waits}"

@@ -11,7 +11,7 @@ import re
 import time
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.subprocesses import run
+from hpcbench.subprocesses import last_line, run
 
 TIMEOUT = 60
 """Seconds to wait for an answer; slurmctld under load can be slow."""
@@ -37,7 +37,7 @@ class SlurmFault(EnvironmentFault):
     def __init__(self, command: str, said: str) -> None:
         self.said = said.strip()
         """Its whole output."""
-        super().__init__(named(command, _last_line(said)))
+        super().__init__(named(command, _telling_line(said)))
 
 
 def named(command: str, said: str) -> str:
@@ -94,8 +94,7 @@ def _environment() -> dict[str, str]:
     return own | {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 
 
-def _last_line(text: str) -> str:
+def _telling_line(text: str) -> str:
     """The last line with content: scontrol often ends in `slurm_suspend error: No error`."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if not line.endswith("No error")]
-    return (telling or lines or ["failed without a message"])[-1]
+    telling = [line for line in text.splitlines() if not line.rstrip().endswith("No error")]
+    return last_line("\n".join(telling).strip() or text)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.ssh.login import spawn
+from hpcbench.subprocesses import last_line
 
 MARK = b"\x1ehpcbench\x1e"
 """Marker before the output of a command: profiles of shells may print before it."""
@@ -184,7 +185,8 @@ class Running:
             raise Dropped(f"{self._host}: the connection broke")
         code = self._process.returncode
         if code in (126, 127):
-            why = _last_line(self._output + self.errors())
+            said = (self._output + self.errors()).decode("utf-8", "replace")
+            why = last_line(said.strip() or "the program does not exist")
             name, remedy = self._missing
             raise NoCommand(f"{self._host} cannot run {name}: {why}", remedy=remedy)
         return code
@@ -265,8 +267,3 @@ def _terminal_size() -> os.terminal_size:
 
 def _resize(end: int, size: os.terminal_size) -> None:
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", size.lines, size.columns, 0, 0))
-
-
-def _last_line(output: bytes) -> str:
-    lines = output.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1].strip()[:200] if lines else "the program does not exist"

@@ -14,6 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from hpcbench.number_format import duration
+
 CONFIDENCE = 0.8
 """Share of such intervals that contain the true time."""
 
@@ -174,18 +176,9 @@ def span_text(low: float, high: float, now: float | None = None) -> str:
     return f"{_moment(first, now)}–{_moment(last, now if _day(last) == _day(now) else first)}"
 
 
-def duration_text(seconds: float) -> str:
-    """A duration for people: `40 s`, `12 min`, `3.5 h`, `2.5 days`."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 7200:
-        return f"{round(seconds / 60)} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
-
-
 def durations_text(low: float, high: float) -> str:
     """Two durations for people: `12–40 min`, `40 s–12 min`, `about 3.5 h`."""
-    first, last = duration_text(low), duration_text(high)
+    first, last = duration(max(1.0, low)), duration(max(1.0, high))
     if first == last:
         return f"about {last}"
     if first.partition(" ")[2] == last.partition(" ")[2]:

@@ -52,6 +52,7 @@ from hpcbench.submit.sbatch import (
     prefixed,
     python,
 )
+from hpcbench.subprocesses import last_line
 
 MAX_ARRAY_SIZE = 1001
 """Slurm's default, for site profiles without a value."""
@@ -381,7 +382,7 @@ class _Slurm:
                 raise self._refusal(step, str(error)) from error
 
     def _refusal(self, step: Step, text: str) -> Exception:
-        what, said = slurm.classify_refusal(text), _last_line(text)
+        what, said = slurm.classify_refusal(text), _error_line(text)
         if what == "limit":
             return _LimitReached(said)
         if what == "gone":
@@ -446,6 +447,6 @@ def _end_supervisor(job: str) -> bool:
     return True
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if "error" in line.lower()]
-    return lines[-1] if lines else text.strip().splitlines()[-1]
+def _error_line(text: str) -> str:
+    errors = [line for line in text.splitlines() if "error" in line.lower()]
+    return last_line("\n".join(errors) or text)

@@ -114,7 +114,6 @@ def pieces(
     Raises:
         EnvironmentFault, UserError: the dataset can no longer be read.
     """
-    created = datetime.strptime(experiment.manifest.created, "%Y-%m-%dT%H:%M:%S%z")
     # States before answers: a shard that is done by then has all of its answers.
     states = {one.shard.id: one for one in shard_states(experiment, [run_task.name])}
     last = (
@@ -131,7 +130,7 @@ def pieces(
     chosen, prompt = experiment.chosen(run_task.name), TaskPrompt(run_task)
     scores = scores_of(experiment, run_task) if ended else {}
     for shard, attempts in attempts_of(experiment, run_task.name, skip):
-        answers = _dated(attempts, created)
+        answers = _dated(attempts, experiment.created)
         found, stop = [], min(shard.stop, last)
         for sample in samples(iterator, chosen, shard.start, stop, images=False):
             if sample.id in answers:

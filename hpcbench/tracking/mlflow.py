@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -265,8 +264,7 @@ class MlflowSink(Sink):
             self._client.log_batch(run, metrics=points)
 
     def _began(self) -> int:
-        made = datetime.strptime(self._experiment.manifest.created, "%Y-%m-%dT%H:%M:%S%z")
-        return int(1000 * made.timestamp())
+        return int(1000 * self._experiment.created.timestamp())
 
 
 def _client(options: MlflowOptions) -> Any:

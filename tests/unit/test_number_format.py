@@ -58,3 +58,16 @@ def test_percent_is_printed_by_one_rule() -> None:
         and re.search(r"%'?$", ast.unparse(node.format_spec).strip("f'\""))
     ]
     assert own == [], "these print 97% or 97.5%: use share or percent of number_format"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1, "0 s"), (40, "40 s"), (720, "12 min"), (12600, "3.5 h"), (216000, "2.5 days")],
+)
+def test_a_duration_has_one_unit(seconds: float, text: str) -> None:
+    assert form.duration(seconds) == text
+
+
+@given(st.floats(0, 1e7))
+def test_a_duration_is_short(seconds: float) -> None:
+    assert len(form.duration(seconds)) <= 10

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -573,6 +574,35 @@ def test_ids_sort_by_time_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "strftime", lambda _, stamp=stamp: stamp)
         ids.append(new_id("demo"))
     assert ids == sorted(ids)
+
+
+BY_ID = datetime(2026, 11, 20, 14, 32).astimezone()  # noqa: DTZ001 - ids have local time
+BY_FOLDER = datetime(2001, 9, 9, 1, 46, 40, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("name", "manifest", "created"),
+    [
+        ("20261120-1432-demo-k3f9", '{"created": "2026-11-19T10:00:00+0200"}',
+         datetime(2026, 11, 19, 8, tzinfo=timezone.utc)),
+        ("20261120-1432-demo-k3f9", '{"created": ""}', BY_ID),
+        ("20261120-1432-demo-k3f9", "{", BY_ID),
+        ("20261120-1432-demo-k3f9", "[" * 100_000, BY_ID),
+        ("20261120-1432-demo-k3f9", None, BY_ID),
+        ("20269999-1432-demo-k3f9", "[]", BY_FOLDER),
+        ("by-hand", '{"created": 7}', BY_FOLDER),
+    ],
+    ids=["as it says", "empty", "torn", "deep", "missing", "no date", "no id"],
+)  # fmt: skip
+def test_an_experiment_has_a_time_whatever_its_manifest_says(
+    tmp_path: Path, name: str, manifest: str | None, created: datetime
+) -> None:
+    here = Experiment(tmp_path / name)
+    here.path.mkdir()
+    if manifest is not None:
+        here.manifest_file.write_text(manifest)
+    os.utime(here.path, (1e9, 1e9))
+    assert here.created == created
 
 
 def test_home_is_the_environments_the_sites_or_the_users(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from hpcbench.status.eta import (
     Pace,
     RemainingShards,
     believe,
-    duration_text,
     durations_text,
     estimate,
     span_text,
@@ -210,8 +209,3 @@ def test_two_durations_say_their_unit_once() -> None:
     assert durations_text(720, 2400) == "12–40 min"
     assert durations_text(40, 720) == "40 s–12 min"
     assert durations_text(12600, 12700) == "about 3.5 h"
-
-
-@given(some.floats(0, 1e7))
-def test_a_duration_is_short(seconds: float) -> None:
-    assert len(duration_text(seconds)) <= 10
