@@ -26,9 +26,9 @@ from hpcbench.comparison.gate import EXIT_CODES, judge, verdict_of
 from hpcbench.errors import Problem, UserError
 from hpcbench.evaluation.repeats import base_of
 from hpcbench.experiment import baselines
-from hpcbench.experiment.layout import Experiment, find, home, named_by
+from hpcbench.experiment.layout import Experiment, decoding, find, home, named_by
 from hpcbench.experiment.outcome import outcome, state_of
-from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.atomic import derived, read_json, write_json
 from hpcbench.files.lease import beating, make_once, remove
 from hpcbench.notify import dispatch
 from hpcbench.schema.gate import Gate
@@ -246,8 +246,9 @@ def _collected(wanted: Regression, root: Path, run: Run, ask: Ask) -> Standing:
         write_json(path, {"version": 1, "experiment": experiment.id, **result})
 
     make_once(_verdict_file(run), end)
-    record = read_json(_verdict_file(run))
-    return Standing(record["state"], (experiment, *confirmations), record["verdict"])
+    with decoding(_verdict_file(run)):
+        record = read_json(_verdict_file(run))
+        return Standing(record["state"], (experiment, *confirmations), record["verdict"])
 
 
 def _end(
@@ -339,11 +340,12 @@ def _to_confirm(
     if not wanted.policy.confirm:
         return []
     noted = run.path.with_suffix(".confirm.json")
-    if not noted.exists():
+    names = derived(noted, lambda data: list(map(str, data["run_tasks"])))
+    if names is None:
         failing = judge(baseline, experiment, wanted.policy).failing
         known = {base_of(one.name) for one in wanted.resolved.run_tasks}
-        write_json(noted, {"run_tasks": [name for name in failing if name in known]})
-    names: list[str] = read_json(noted)["run_tasks"]
+        names = [name for name in failing if name in known]
+        write_json(noted, {"run_tasks": names})
     return names
 
 

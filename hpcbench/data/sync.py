@@ -37,7 +37,7 @@ from hpcbench.data.storage import no_answer, open_storage
 from hpcbench.data.transfer import Transfer, broken_off, error_text, pieces
 from hpcbench.data.tree import Version, VersionFile
 from hpcbench.errors import NO_NETWORK, EnvironmentFault, Problem, UserError
-from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.atomic import derived, write_json
 from hpcbench.files.lease import (
     alone,
     leftovers,
@@ -435,11 +435,7 @@ def _held(versions: Iterable[Version]) -> int:
 
 def _read(place: Path) -> dict[str, Any]:
     """The object in a JSON file; empty if the file is missing or unreadable."""
-    try:
-        data = read_json(place)
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
+    return derived(place, lambda data: data if isinstance(data, dict) else {}) or {}
 
 
 def _pointer(url: str, options: Mapping[str, Any] | None) -> str:

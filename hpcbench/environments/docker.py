@@ -22,7 +22,7 @@ from hpcbench.environments.packages import Probe, packages_for, probed_once
 from hpcbench.environments.packages import probe as ask_python
 from hpcbench.environments.sources import Source
 from hpcbench.errors import Problem, UserError
-from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.atomic import derived, write_json
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.site import ContainerSite
 
@@ -81,10 +81,12 @@ class Docker:
             origin, image = reference, source.origin
         else:
             stored = images / f"{name}.docker.json"
-            if not stored.exists():
+            origin = f"docker-archive:{source.origin}"
+            image = derived(stored, lambda noted: str(noted["image"])) or ""
+            if not image:
                 say(f"loading {source.origin}")
-                write_json(stored, {"image": docker_run.load(socket, Path(source.origin))})
-            origin, image = f"docker-archive:{source.origin}", str(read_json(stored)["image"])
+                image = docker_run.load(socket, Path(source.origin))
+                write_json(stored, {"image": image})
         say(f"looking for {image} in Docker")
         if docker_run.have_image(socket, image, origin):
             say(f"fetched {image}")

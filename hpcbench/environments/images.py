@@ -26,7 +26,7 @@ from typing import IO
 from hpcbench.environments.packages import SUMS, Probe
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.access import owner_writes
-from hpcbench.files.atomic import read_json, replacing, write_json
+from hpcbench.files.atomic import derived, replacing, write_json
 from hpcbench.files.hashing import hash_file
 from hpcbench.files.lease import alone, leftovers
 
@@ -97,8 +97,7 @@ class BuiltImage:
     @property
     def probe(self) -> Probe | None:
         """Answers of its Python."""
-        stored = _probe_file(self.path)
-        return Probe(**read_json(stored)) if stored.exists() else None
+        return derived(_probe_file(self.path), Probe.of)
 
     def damage(self, label: Callable[[Path], str | None]) -> str | None:
         """The damage of the image; None: it is intact. Reads the whole SIF; without a record, only its label.
@@ -274,8 +273,7 @@ def file_digest(path: Path, cache: Path) -> str:
 
 def known_file_digest(path: Path, cache: Path) -> str | None:
     """`file_digest` of a file that was hashed before; None: it has to be read."""
-    stored = _digest_file(path, cache)
-    return str(read_json(stored)["digest"]) if stored.exists() else None
+    return derived(_digest_file(path, cache), lambda noted: str(noted["digest"]))
 
 
 def _digest_file(path: Path, cache: Path) -> Path:
@@ -293,7 +291,4 @@ def _probe_file(sif: Path) -> Path:
 
 
 def _read(sif: Path) -> Record | None:
-    try:
-        return Record(**read_json(_record_file(sif)))
-    except (OSError, ValueError, TypeError):
-        return None
+    return derived(_record_file(sif), lambda noted: Record(**noted))

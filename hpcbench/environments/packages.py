@@ -27,6 +27,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import parse_wheel_filename
@@ -37,7 +38,7 @@ from hpcbench import installed, secret
 from hpcbench.environments.failures import recognise
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.access import close_to_others, is_foreign, own_place, owner_writes
-from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.atomic import derived, write_json
 from hpcbench.files.lease import make_once
 from hpcbench.installed import normal
 from hpcbench.sanitize import sanitize
@@ -95,6 +96,11 @@ class Probe:
     """Normalised name → version of every installed distribution."""
     cuda_version: str = ""
     """CUDA_VERSION as its image sets it."""
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Probe:
+        """The facts of a record of `asdict`."""
+        return cls(**data)
 
     @property
     def versions(self) -> dict[str, str]:
@@ -170,8 +176,8 @@ def probe(python: Sequence[str], what: str, env: Mapping[str, str] | None = None
 
 def probed_once(stored: Path, ask: Callable[[], Probe]) -> Probe:
     """Facts of an image's Python, queried once: an image never changes."""
-    if stored.exists():
-        return Probe(**read_json(stored))
+    if known := derived(stored, Probe.of):
+        return known
     probed = ask()
     write_json(stored, asdict(probed))
     return probed

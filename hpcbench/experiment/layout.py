@@ -133,7 +133,8 @@ class Experiment:
 
     @cached_property
     def _chosen(self) -> dict[str, list[tuple[int, int]]]:
-        found: dict[str, list[tuple[int, int]]] = read_json(self.chosen_file)
+        with decoding(self.chosen_file):
+            found: dict[str, list[tuple[int, int]]] = read_json(self.chosen_file)
         return found
 
     def chosen(self, run_task: str) -> list[tuple[int, int]]:
@@ -510,7 +511,8 @@ class Rescored(Experiment):
         """Content of `record_file`: `run_tasks`, by name `metrics` with their `facts`, and `on_invalid`;
         `packages`, folders.
         """
-        found: dict[str, Any] = read_json(self.record_file)
+        with decoding(self.record_file):
+            found: dict[str, Any] = read_json(self.record_file)
         return found
 
     def use_packages(self) -> None:

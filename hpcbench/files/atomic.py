@@ -144,6 +144,17 @@ def read_json(path: Path) -> Any:
     return json.loads(unless_stale(path.read_bytes))
 
 
+def derived(path: Path, form: Callable[[Any], _T]) -> _T | None:
+    """The data of a file of `write_json` that can be made again, as `form` reads them.
+
+    None: the file is missing, unreadable or damaged, or has another form.
+    """
+    try:
+        return form(read_json(path))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
 def unless_stale(look: Callable[[], _T]) -> _T:
     """Look at a file by its name, again for up to LOOK_SECONDS if an error may pass: see `ReadRetries`."""
     retries = ReadRetries()

@@ -22,7 +22,7 @@ from hpcbench.environments import recipes
 from hpcbench.environments.plugin_packages import package_files
 from hpcbench.errors import UserError
 from hpcbench.experiment.access import close_to_others, ensure_folder
-from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.layout import Experiment, decoding
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.files.hashing import hash_file
 from hpcbench.registry.paths import is_dockerfile
@@ -63,11 +63,12 @@ def today(experiment: Experiment) -> dict[str, Path]:
     """Path that the plan names → its copy in the experiment, for paths whose files have changed."""
     if not experiment.kept_file.is_file():
         return {}
-    return {
-        path: experiment.kept_dir / one["place"]
-        for path, one in read_json(experiment.kept_file).items()
-        if not _as_it_was(Path(path), one["files"])
-    }
+    with decoding(experiment.kept_file):
+        return {
+            path: experiment.kept_dir / one["place"]
+            for path, one in read_json(experiment.kept_file).items()
+            if not _as_it_was(Path(path), one["files"])
+        }
 
 
 def named(resolved: ResolvedPlan) -> dict[str, dict[str, Path]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from hpcbench.data.pictures import fault_of
 from hpcbench.data.tree import content_hash, folder_files
 from hpcbench.errors import HpcbenchError, Problem, UserError, mistake
 from hpcbench.experiment.layout import home
-from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.atomic import derived, write_json
 from hpcbench.number_format import few, figure
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import HASH_FORMULA, TaskPrompt, prompt_hash
@@ -298,11 +298,9 @@ class _Measuring:
         read_as = dataset.model_dump_json(include={"iterator", "mapping", "options", "split"})
         key = hashlib.sha256(f"{LOOK} {content} {read_as}".encode()).hexdigest()[:24]
         file = self.folder / "checked" / f"{key}.json"
-        try:
-            known = read_json(file)
-            return {int(index): Problem(*problem) for index, problem in known.items()}
-        except (OSError, ValueError, TypeError):
-            pass
+        known = derived(file, _problems)
+        if known is not None:
+            return known
         self.say(f"checking the images of {_name(dataset)}")
         found = {one.index: one.problem for one in unreadable(iterator)}
         write_json(
@@ -511,3 +509,7 @@ def _check_weights(model: Model, found: str) -> None:
                 remedy="fetch it again, or set content_hash to the new value",
             )
         )
+
+
+def _problems(noted: Mapping[str, Sequence[Any]]) -> dict[int, Problem]:
+    return {int(index): Problem(*problem) for index, problem in noted.items()}

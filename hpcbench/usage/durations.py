@@ -10,16 +10,17 @@ import hashlib
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
 from hpcbench.experiment.layout import Experiment, experiments_dir
 from hpcbench.experiment.view.attempts import Attempt, Attempts
 from hpcbench.experiment.view.workers import worker_runs
-from hpcbench.files.atomic import read_json, write_json
+from hpcbench.files.atomic import derived, write_json
 from hpcbench.planning import LOAD_SECONDS, SECONDS_PER_SAMPLE
+from hpcbench.schema.decoding import decoded
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 
@@ -39,6 +40,9 @@ MADE_AT_ONCE = 10
 SHARDS_READ = 64
 """Shards of a run task, and workers, that a summary reads: evenly spread, enough for a median."""
 
+VERSION = 1
+"""Version of `history.json`."""
+
 _LEVELS = (
     "the same dataset",
     "another dataset of its ML task",
@@ -53,9 +57,53 @@ _LEVELS = (
 _LOAD_LEVELS = ("the same engine", "other options or GPUs of its engine")
 """How similar an earlier load of the same model is, best first."""
 
-_Entry = Mapping[str, Any]
-_Levels = dict[int, list[_Entry]]
-"""Place in `_LEVELS` → entries found there, newest first."""
+
+@dataclass(frozen=True, slots=True)
+class _Conditions:
+    """Properties that decide a duration, as far as they are considered; a hash is None if it is not known."""
+
+    model: str
+    model_hash: str | None
+    engine: str
+    """Hash of the engine, its options, and its GPUs."""
+    dataset: str
+    dataset_hash: str | None
+    ml_task: str
+    load: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Duration(_Conditions):
+    """Durations of a run task's samples, or of a model's loads, in seconds."""
+
+    low: float
+    """10th percentile."""
+    seconds: float
+    """Median."""
+    high: float
+    """90th percentile."""
+    run_task: str = ""
+    answer_bytes: float = 0.0
+    """Bytes of an answer on disk, on average."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """Content of `history.json`."""
+
+    version: int
+    id: str
+    run_tasks: tuple[_Duration, ...]
+    loads: tuple[_Duration, ...]
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> _Summary | None:
+        """The content of a file; None: another version's."""
+        return decoded(cls, data) if data["version"] == VERSION else None
+
+
+_Levels = dict[int, list[_Duration]]
+"""Place in `_LEVELS` → durations found there, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +170,9 @@ def rates(root: Path, resolved: ResolvedPlan, measured: Measured, *, keep: bool 
         measured: hashes of its datasets and models; without them definitions are compared by name.
         keep: whether to write missing summaries to disk; otherwise this writes nothing.
     """
-    wanted = {run_task.name: _key(run_task, resolved, measured) for run_task in resolved.run_tasks}
+    wanted = {
+        run_task.name: _conditions(run_task, resolved, measured) for run_task in resolved.run_tasks
+    }
     models = {run_task.model.name: wanted[run_task.name] for run_task in resolved.run_tasks}
     tasks_of: dict[str, list[str]] = {name: [] for name in models}
     for run_task in resolved.run_tasks:
@@ -131,16 +181,16 @@ def rates(root: Path, resolved: ResolvedPlan, measured: Measured, *, keep: bool 
     loads: dict[str, _Levels] = {name: {} for name in models}
     for summary in islice(_summaries(root, keep=keep), LOOKED_THROUGH):
         for model, key in models.items():
-            same = [one for one in summary["run_tasks"] if _same(one, key, "model")]
+            same = [one for one in summary.run_tasks if _same_model(one, key)]
             if same:
                 for name in tasks_of[model]:
                     _hear(near[name], [(_level(one, wanted[name]), one) for one in same])
-            loaded = [one for one in summary["loads"] if _same(one, key, "model")]
+            loaded = [one for one in summary.loads if _same_model(one, key)]
             _hear(loads[model], [(_load_level(one, key), one) for one in loaded])
         if all(len(one.get(0, ())) >= RECENT for one in (*near.values(), *loads.values())):
             break
     bytes_seen = {
-        name: statistics.median(entry["answer_bytes"] for entry in best)
+        name: statistics.median(one.answer_bytes for one in best)
         for name, levels in near.items()
         if (best := _best(levels)[1])
     }
@@ -163,10 +213,10 @@ def remember(experiment: Experiment) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    write_json(experiment.history_file, _summary(experiment))
+    write_json(experiment.history_file, asdict(_summary(experiment)))
 
 
-def _summaries(root: Path, *, keep: bool) -> Iterator[Mapping[str, Any]]:
+def _summaries(root: Path, *, keep: bool) -> Iterator[_Summary]:
     """Summaries of ended experiments, newest first; a missing one is computed."""
     try:
         folders = sorted(experiments_dir(root).iterdir(), reverse=True)
@@ -176,32 +226,26 @@ def _summaries(root: Path, *, keep: bool) -> Iterator[Mapping[str, Any]]:
     for folder in folders:
         experiment = Experiment(folder)
         try:
-            found = _read(experiment)
+            found = derived(experiment.history_file, _Summary.of)
             if found is None and made < MADE_AT_ONCE and experiment.outcome_file.exists():
                 made += 1
                 found = _summary(experiment)
                 if keep:
-                    write_json(experiment.history_file, found)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                    write_json(experiment.history_file, asdict(found))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue  # of an older form, half removed or another user's: history is optional
         if found is not None:
             yield found
 
 
-def _read(experiment: Experiment) -> Mapping[str, Any] | None:
-    try:
-        found: Mapping[str, Any] = read_json(experiment.history_file)
-    except FileNotFoundError:
-        return None
-    return found if found.get("version") == 1 else None
-
-
-def _summary(experiment: Experiment) -> dict[str, Any]:
+def _summary(experiment: Experiment) -> _Summary:
     """Durations of an experiment's run tasks and models, where measured."""
     resolved, measured = experiment.resolved, experiment.measured
-    keys = {run_task.name: _key(run_task, resolved, measured) for run_task in resolved.run_tasks}
+    conditions = {
+        run_task.name: _conditions(run_task, resolved, measured) for run_task in resolved.run_tasks
+    }
     run_tasks = []
-    for name, key in keys.items():
+    for name, one in conditions.items():
         attempts = Attempts(experiment, name)
         found = [one for shard in attempts.by_shard(SHARDS_READ) for one in shard]
         seen = [
@@ -210,16 +254,16 @@ def _summary(experiment: Experiment) -> dict[str, Any]:
             if one.ended in ("done", "drained") and one.answered
         ]
         if seen:
-            figures = {"answer_bytes": _answer_bytes(attempts, found), **_quantiles(seen)}
-            run_tasks.append({"run_task": name, **key, **figures})
-    models = {run_task.model.name: keys[run_task.name] for run_task in resolved.run_tasks}
-    loads = []
-    for model, seconds in _loads(experiment).items():
-        if model in models:
-            loads.append(
-                {"model": model, **models[model], **_quantiles([(one, 1) for one in seconds])}
-            )
-    return {"version": 1, "id": experiment.id, "run_tasks": run_tasks, "loads": loads}
+            own = _duration(one, seen)
+            size = _answer_bytes(attempts, found)
+            run_tasks.append(replace(own, run_task=name, answer_bytes=size))
+    models = {run_task.model.name: conditions[run_task.name] for run_task in resolved.run_tasks}
+    loads = (
+        _duration(models[model], [(one, 1) for one in seconds])
+        for model, seconds in _loads(experiment).items()
+        if model in models
+    )
+    return _Summary(VERSION, experiment.id, tuple(run_tasks), tuple(loads))
 
 
 def _loads(experiment: Experiment) -> dict[str, list[float]]:
@@ -241,29 +285,27 @@ def _answer_bytes(attempts: Attempts, found: Sequence[Attempt]) -> float:
     return round(size / count, 1) if count else 0.0
 
 
-def _key(
+def _conditions(
     run_task: ResolvedRunTask, resolved: ResolvedPlan, measured: Measured
-) -> dict[str, str | None]:
-    """Properties that decide the duration of a run task's samples, as far as they are considered."""
+) -> _Conditions:
     task, model = run_task.task, run_task.model
     load = (
         f"{task.rate}/s {task.arrival}"
         if task.rate is not None
         else str(run_task.in_flight or task.concurrency)
     )
-    return {
-        "model": model.name,
-        "model_hash": _real(measured.model_hashes.get(model.name)),
-        "engine": _engine(run_task, model, resolved),
-        "dataset": run_task.dataset.name,
-        "dataset_hash": _real(measured.dataset_hashes.get(run_task.name)),
-        "ml_task": run_task.ml_task.name,
-        "load": load,
-    }
+    return _Conditions(
+        model=model.name,
+        model_hash=_real(measured.model_hashes.get(model.name)),
+        engine=_engine(run_task, model, resolved),
+        dataset=run_task.dataset.name,
+        dataset_hash=_real(measured.dataset_hashes.get(run_task.name)),
+        ml_task=run_task.ml_task.name,
+        load=load,
+    )
 
 
 def _engine(run_task: ResolvedRunTask, model: Model, resolved: ResolvedPlan) -> str:
-    """Hash of the engine, its options, and its GPUs."""
     kind = run_task.task.resources.gpu_type or resolved.site.slurm.gpu_gres
     parts = [
         model.engine, model.dtype, model.context_length, dict(model.engine_options),
@@ -278,41 +320,45 @@ def _real(content: str | None) -> str | None:
     return content if content is not None and content.startswith("sha256:") else None
 
 
-def _hear(near: _Levels, entries: Sequence[tuple[int, _Entry]]) -> None:
-    """Add an experiment's entry that is most similar to the requested run task or load.
+def _hear(near: _Levels, found: Sequence[tuple[int, _Duration]]) -> None:
+    """Add the durations of an experiment that are most similar to the requested run task or load.
 
-    Each experiment adds one entry: the median of its equally similar run tasks.
+    Each experiment adds one: the median of its equally similar run tasks.
     """
-    if entries:
-        best = min(level for level, _ in entries)
-        same = [one for level, one in entries if level == best]
-        same.sort(key=lambda one: float(one["seconds"]))
+    if found:
+        best = min(level for level, _ in found)
+        same = [one for level, one in found if level == best]
+        same.sort(key=lambda one: one.seconds)
         near.setdefault(best, []).append(same[len(same) // 2])
 
 
-def _level(one: _Entry, key: Mapping[str, str | None]) -> int:
+def _level(one: _Duration, key: _Conditions) -> int:
     """Place in `_LEVELS` of an earlier run task of the same model."""
-    if one["engine"] != key["engine"]:
+    if one.engine != key.engine:
         return len(_LEVELS) - 1
-    under_another_load = 0 if one["load"] == key["load"] else 3
-    if _same(one, key, "dataset"):
+    under_another_load = 0 if one.load == key.load else 3
+    if _same((one.dataset, one.dataset_hash), (key.dataset, key.dataset_hash)):
         return under_another_load
-    return under_another_load + (1 if one["ml_task"] == key["ml_task"] else 2)
+    return under_another_load + (1 if one.ml_task == key.ml_task else 2)
 
 
-def _load_level(one: _Entry, key: Mapping[str, str | None]) -> int:
+def _load_level(one: _Duration, key: _Conditions) -> int:
     """Place in `_LOAD_LEVELS` of an earlier load of the same model."""
-    return 0 if one["engine"] == key["engine"] else 1
+    return 0 if one.engine == key.engine else 1
 
 
-def _same(one: _Entry, key: Mapping[str, str | None], what: str) -> bool:
+def _same_model(one: _Duration, key: _Conditions) -> bool:
+    return _same((one.model, one.model_hash), (key.model, key.model_hash))
+
+
+def _same(one: tuple[str, str | None], other: tuple[str, str | None]) -> bool:
     """Whether two definitions are the same: by hash, else by name."""
-    hashes = one[f"{what}_hash"], key[f"{what}_hash"]
-    return bool(hashes[0] == hashes[1] if all(hashes) else one[what] == key[what])
+    place = 1 if one[1] and other[1] else 0
+    return one[place] == other[place]
 
 
-def _best(levels: _Levels) -> tuple[int, list[_Entry]]:
-    """The most similar level that has entries, and its newest entries."""
+def _best(levels: _Levels) -> tuple[int, list[_Duration]]:
+    """The most similar level that has any, and its newest ones."""
     if not levels:
         return 0, []
     level = min(levels)
@@ -325,9 +371,9 @@ def _rate(levels: _Levels, default: float, words: Sequence[str] = _LEVELS) -> Ra
         return Rate(default, default, default)
     count = f"{len(heard)} experiment{'s' if len(heard) > 1 else ''}"
     return Rate(
-        statistics.median(one["seconds"] for one in heard),
-        min(one["low"] for one in heard),
-        max(one["high"] for one in heard),
+        statistics.median(one.seconds for one in heard),
+        min(one.low for one in heard),
+        max(one.high for one in heard),
         f"{count}, {words[level]}",
     )
 
@@ -345,16 +391,14 @@ def _no_faster(run_task: ResolvedRunTask, rate: Rate) -> Rate:
     return Rate(seconds, low, high, rate.source)
 
 
-def _quantiles(seen: Iterable[tuple[float, int]]) -> dict[str, float]:
-    """Median and 10th and 90th percentiles of weighted values."""
+def _duration(conditions: _Conditions, seen: Iterable[tuple[float, int]]) -> _Duration:
+    """Median and 10th and 90th percentiles of weighted durations."""
     ordered = sorted(seen)
     whole = sum(weight for _, weight in ordered)
-    found = {}
-    for name, share in (("low", 0.1), ("seconds", 0.5), ("high", 0.9)):
-        passed = 0
-        for value, weight in ordered:
-            passed += weight
-            if passed >= share * whole:
-                found[name] = round(value, 6)
-                break
-    return found
+    passed = accumulate(weight for _, weight in ordered)
+    reached = [(total, value) for total, (value, _) in zip(passed, ordered, strict=True)]
+    low, middle, high = (
+        round(next(value for total, value in reached if total >= share * whole), 6)
+        for share in (0.1, 0.5, 0.9)
+    )
+    return _Duration(**asdict(conditions), low=low, seconds=middle, high=high)

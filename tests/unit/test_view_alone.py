@@ -21,10 +21,10 @@ PACKAGE = ROOT / "hpcbench"
 
 READERS = frozenset(
     {
-        "open", "read_text", "read_bytes", "read_json", "read_lines", "json_object", "open_beneath",
-        "scan_parquet", "read_parquet", "read_parquet_metadata", "read_parquet_schema", "read_ndjson",
-        "ParquetFile", "Tail", "last_bytes", "last_lines", "EventTail", "ArchivedTail", "Folder",
-        "locate", "memmap", "open_file", "safe_load",
+        "open", "read_text", "read_bytes", "read_json", "derived", "read_lines", "json_object",
+        "open_beneath", "scan_parquet", "read_parquet", "read_parquet_metadata", "read_parquet_schema",
+        "read_ndjson", "ParquetFile", "Tail", "last_bytes", "last_lines", "EventTail", "ArchivedTail",
+        "Folder", "locate", "memmap", "open_file", "safe_load",
     }
 )  # fmt: skip
 """Calls that open, tail or parse the path they are given or belong to."""

@@ -16,13 +16,15 @@ from hpcbench.environments.images import (
     BuiltImage,
     Record,
     built_images,
+    file_digest,
+    known_file_digest,
     note,
     restore,
     same_source,
     save,
     unfinished,
 )  # fmt: skip
-from hpcbench.environments.packages import SUMS, Probe, saved_wheels
+from hpcbench.environments.packages import SUMS, Probe, probed_once, saved_wheels
 from hpcbench.errors import UserError
 from hpcbench.files.hashing import hash_file
 from tests.help_examples import example
@@ -138,6 +140,32 @@ def test_a_record_that_is_damaged_is_no_traceback(cache: Path, cli: Cli) -> None
     an_image(cache, "a").path.with_suffix(".json").write_text("{")
     assert "aaaaaaaaaaaa" in cli("images", "list")
     assert cli("images", "show", "aaaa")
+
+
+DAMAGE = ["", "[", "[]", "7", "{}", "[" * 100_000, '{"unknown": 1}', "\0" * 200]
+"""Contents of a file after a power cut, and by another version."""
+
+
+@pytest.mark.parametrize("text", DAMAGE)
+def test_what_is_remembered_of_an_image_is_found_again_where_its_file_is_damaged(
+    tmp_path: Path, text: str
+) -> None:
+    stored, asked = tmp_path / "image.probe.json", Probe("3.11.2", "2.36", "x86_64", "", {})
+    stored.write_text(text)
+    assert probed_once(stored, lambda: asked) == asked
+    assert probed_once(stored, pytest.fail) == asked
+
+    sif = tmp_path / "image.sif"
+    sif.write_bytes(b"SIF")
+    (tmp_path / "images").mkdir()
+    digest = file_digest(sif, tmp_path)
+    (noted,) = (tmp_path / "images").iterdir()
+    noted.write_text(text)
+    assert known_file_digest(sif, tmp_path) is None
+    assert file_digest(sif, tmp_path) == digest == known_file_digest(sif, tmp_path)
+
+    stored.write_text(text)
+    assert BuiltImage(sif, None).probe is None
 
 
 def test_an_image_is_found_by_the_name_of_its_definition(

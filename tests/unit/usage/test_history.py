@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -178,8 +179,16 @@ def test_experiments_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None
     (tmp_path / "experiments/b/outcome.json").write_text("{}")
     (tmp_path / "experiments/c").mkdir()
     (tmp_path / "experiments/c/history.json").write_text("{torn")
-    (tmp_path / "experiments/d").mkdir()
-    (tmp_path / "experiments/d/history.json").write_text('{"version": 99}')
+    written = json.loads((tmp_path / "experiments/a/history.json").read_text())
+    slow = {**written["run_tasks"][0], "seconds": 9.0}
+    for name, text in {
+        "d": '{"version": 99}', "e": '{"version": 1}', "f": "[]", "g": "[" * 100_000,
+        "h": json.dumps({**written, "run_tasks": [{**slow, "seconds": "9"}]}),
+        "i": json.dumps({**written, "run_tasks": [{**slow, "model_hash": 7}]}),
+        "j": json.dumps({**written, "run_tasks": [{"model": "m"}], "loads": 3}),
+    }.items():  # fmt: skip
+        (tmp_path / f"experiments/{name}").mkdir()
+        (tmp_path / f"experiments/{name}/history.json").write_text(text)
     assert said(tmp_path, run_task()).seconds_per_sample == {"rt": 0.5}
 
 
