@@ -98,8 +98,7 @@ def test_answers_on_disk_move_the_page_through_the_proxy(
     expect(page.get_by_text(re.compile("of 720 samples")).first).to_be_visible()
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     before = answered(page)
-    expect(page.get_by_text(re.compile(f"^{before} of")).first).not_to_be_visible(timeout=60_000)
-    assert answered(page) > before
+    until(lambda: answered(page) > before, 60, "further answers on the page")
     page.close()
     until(lambda: "200" in streams(site), 60, "the end of its stream")
 

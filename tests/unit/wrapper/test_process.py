@@ -166,34 +166,32 @@ async def test_all_that_a_load_says_reaches_the_engine(wrapper: Wrapper) -> None
 async def test_draining_lets_requests_end_and_takes_no_more(wrapper: Wrapper) -> None:
     async with wrapper.control() as control:
         await control.loaded(wrapper.body(gap=0.15))
-        streaming = asyncio.ensure_future(stream(control))
-        while not (await control.status())["in_flight"]:
-            await asyncio.sleep(0.01)
-        unloading = asyncio.ensure_future(control.unload(drain_seconds=30))
-        draining = await control.until("draining")
-        assert draining["reason"] == "unloading; requests in flight: 1"
-        code, refused = await control.chat()
-        assert (code, refused["error"]["message"]) == (503, "no model is ready (draining)")
-        assert (await streaming).endswith(b"data: [DONE]\n\n")
+        async with streaming(control) as answer:
+            unloading = asyncio.ensure_future(control.unload(drain_seconds=30))
+            draining = await control.until("draining")
+            assert draining["reason"] == "unloading; requests in flight: 1"
+            code, refused = await control.chat()
+            assert (code, refused["error"]["message"]) == (503, "no model is ready (draining)")
+            assert (await answer.read()).endswith(b"data: [DONE]\n\n")
         assert await unloading == (200, {"state": "empty"})
 
 
 async def test_draining_ends_with_its_time(wrapper: Wrapper) -> None:
     async with wrapper.control() as control:
         loaded = await control.loaded(wrapper.body(gap=600))
-        streaming = asyncio.ensure_future(stream(control))
-        while not (await control.status())["in_flight"]:
-            await asyncio.sleep(0.01)
-        assert (await control.unload(drain_seconds=0.1))[0] == 200
-        with pytest.raises(aiohttp.ClientError):
-            await streaming
+        async with streaming(control) as answer:
+            assert (await control.unload(drain_seconds=0.1))[0] == 200
+            with pytest.raises(aiohttp.ClientError):
+                await answer.read()
         assert gone([loaded["pid"]], 0.1)
 
 
-async def stream(control: Control) -> bytes:
+@contextlib.asynccontextmanager
+async def streaming(control: Control) -> AsyncIterator[aiohttp.ClientResponse]:
+    """A stream whose head has come."""
     body = {"messages": [], "stream": True}
     async with control.session.post("/v1/chat/completions", json=body) as answer:
-        return await answer.read()
+        yield answer
 
 
 async def test_unload_ends_a_load_that_hangs(wrapper: Wrapper) -> None:
@@ -219,7 +217,8 @@ async def test_an_engine_that_dies_is_seen_and_can_be_loaded_again(wrapper: Wrap
         assert (status["state"], status["in_flight"]) == ("failed", 0)
         loaded = await control.loaded(wrapper.body(plan=["die"]))
         with pytest.raises(aiohttp.ClientError):
-            await stream(control)
+            async with streaming(control) as answer:
+                await answer.read()
         await control.until("failed")
         loaded = await control.loaded(wrapper.body())
         os.kill(loaded["pid"], signal.SIGKILL)
@@ -273,7 +272,8 @@ async def test_a_stalled_engine_is_ended_with_a_diagnosis(wrapper: Wrapper) -> N
 async def test_a_slow_stream_is_no_stall(wrapper: Wrapper) -> None:
     async with wrapper.control() as control:
         await control.loaded({**wrapper.body(gap=0.3), "stall_timeout": 1.5})
-        assert (await stream(control)).endswith(b"data: [DONE]\n\n")  # eight times 0.3 s
+        async with streaming(control) as answer:
+            assert (await answer.read()).endswith(b"data: [DONE]\n\n")  # eight times 0.3 s
         assert (await control.status())["state"] == "ready"
 
 
@@ -489,14 +489,12 @@ def test_sigterm_ends_open_streams_and_events_too(start: Start) -> None:
     pids = wrapper.pids_of(gap=30, children=True)
 
     async def journey(control: Control) -> None:
-        asking = asyncio.ensure_future(stream(control))
         events = control.events()
         assert (await anext(events))["state"] == "ready"
-        while not (await control.status())["in_flight"]:
-            await asyncio.sleep(0.02)
-        wrapper.process.send_signal(signal.SIGTERM)
-        with pytest.raises(aiohttp.ClientError):
-            await asking
+        async with streaming(control) as answer:
+            wrapper.process.send_signal(signal.SIGTERM)
+            with pytest.raises(aiohttp.ClientError):
+                await answer.read()
         assert [status["state"] async for status in events] == ["draining", "empty"]
 
     on(wrapper, journey)
