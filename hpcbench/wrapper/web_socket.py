@@ -51,6 +51,7 @@ def reader_of_frames() -> Any:
 
     class Reader(WebSocketsSansIOProtocol):
         _left: float = FIRST_BYTES
+        _failed = False
 
         def handle_connect(self, event: Any) -> None:
             super().handle_connect(event)
@@ -59,16 +60,27 @@ def reader_of_frames() -> Any:
                 extensions[_ADMITTED] = self._admitted
 
         def data_received(self, data: bytes) -> None:
+            if self._failed:
+                return None
             self._left -= len(data)
             if self._left >= 0:
                 return super().data_received(data)
             if not self.close_sent:
                 text = f"more than {FIRST_BYTES} bytes without the key"
                 self.conn.fail(CLOSED_TOO_LARGE, text)
-                self.transport.write(b"".join(self.conn.data_to_send()))
-                self.close_sent = True
-                self.transport.close()
+                self.handle_parser_exception()
             return None
+
+        def handle_parser_exception(self) -> None:
+            """Say why, then read until the client has heard it: an end with unread data would be a reset,
+            which may reach the client before the reason."""
+            self._failed = self.close_sent = True
+            assert self.conn.close_sent is not None
+            code, reason = self.conn.close_sent.code, self.conn.close_sent.reason
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.transport.write_eof()
+            self.close_timer = self.loop.call_later(self.close_timeout, self.transport.abort)
 
         async def send(self, message: Any) -> None:
             if self.transport.is_closing() and message["type"] == "websocket.send":
