@@ -60,6 +60,7 @@ def lock(
     dev: bool,
     say: Say = lambda line: None,
     kept: Path | None = None,
+    copied: bool = False,
 ) -> Locked:
     """Resolve a package's definition to exact files.
 
@@ -69,6 +70,8 @@ def lock(
         dev: RUN_MODE; local folders may be editable, branches may move.
         say: receives messages about slow steps.
         kept: current location of its local folder's files, if they moved; the identity stays the same.
+        copied: whether a copy of it runs elsewhere than in this Python, beside an engine or as a scorer: all
+            files of an editable folder count then, as a later change does not reach the copy.
 
     Raises:
         UserError: there is no such package, commit or tag, or `prod` does not allow it.
@@ -91,8 +94,9 @@ def lock(
     if not (folder / "pyproject.toml").is_file():
         raise UserError(Problem(f"package '{package.name}' has no pyproject.toml", str(folder)))
     editable = source.editable and dev
-    content = _hash(folder, ["pyproject.toml"] if editable else package_files(folder))
-    identity = f"{source.path} {'editable' if editable else content}"
+    live = editable and not copied
+    content = _hash(folder, ["pyproject.toml"] if live else package_files(folder))
+    identity = f"{source.path} {'editable' if live else content}"
     wheel = _wheel(package, f"{source.path} {content}", cache, lambda room: folder, say)
     return Locked(package.name, identity, (_line(package, wheel),), folder if editable else None)
 

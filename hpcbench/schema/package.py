@@ -19,7 +19,8 @@ class LocalSource(Part):
     path: str
     """The package's folder, relative to this file."""
     editable: bool = True
-    """`true`: changes in the folder take effect at once. `false`: they take effect after the next build."""
+    """`true`: changes in the folder take effect at once; beside an engine, and where metrics score in an
+    image, with the next submission. `false`: they take effect after the next build."""
 
 
 class GitSource(Part):

@@ -265,9 +265,9 @@ class ResolvedPlan(Part):
         return {pair: (own[pair, "a"], own[pair, "b"]) for pair, arm in own if arm == "a" and pair}
 
     @property
-    def host_packages(self) -> tuple[str, ...]:
-        """Packages for hpcbench's own Python: all but those that only engines, or metrics in images, use."""
-        there = {
+    def copied_packages(self) -> frozenset[str]:
+        """Packages of which engines, or metrics in images, have copies."""
+        return frozenset(
             package
             for run_task in self.run_tasks
             for packages in (
@@ -275,7 +275,12 @@ class ResolvedPlan(Part):
                 *(one.packages for one in run_task.scoring_images),
             )
             for package in packages
-        }
+        )
+
+    @property
+    def host_packages(self) -> tuple[str, ...]:
+        """Packages for hpcbench's own Python: all but those that only engines, or metrics in images, use."""
+        there = self.copied_packages
         here = {
             package
             for run_task in self.run_tasks

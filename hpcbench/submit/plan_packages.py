@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,7 +91,8 @@ def build(resolved: ResolvedPlan, say: Say, kept: Mapping[str, Path] | None = No
     """
     cache = home(resolved.site) / "cache"
     dev = resolved.mode == "dev"
-    locked = _locked(resolved.packages, cache, say, dev=dev, kept=kept)
+    copied = resolved.copied_packages
+    locked = _locked(resolved.packages, cache, say, dev=dev, kept=kept, copied=copied)
     on_host = {name: resolved.packages[name] for name in resolved.host_packages}
     return Packages(_on_host(on_host, resolved.origins, locked, cache, say), locked)
 
@@ -169,6 +170,7 @@ def _locked(
     *,
     dev: bool,
     kept: Mapping[str, Path] | None = None,
+    copied: Collection[str] = (),
 ) -> dict[str, Locked]:
     problems: list[Problem] = []
     locked: dict[str, Locked] = {}
@@ -176,7 +178,9 @@ def _locked(
         try:
             path = package.source.path if package.source.type == "local" else ""
             folder = (kept or {}).get(path)
-            locked[name] = lock(package, cache, dev=dev, say=say, kept=folder)
+            locked[name] = lock(
+                package, cache, dev=dev, say=say, kept=folder, copied=name in copied
+            )
         except UserError as error:
             problems.extend(error.problems)
     if problems:

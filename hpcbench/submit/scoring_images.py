@@ -178,6 +178,8 @@ def ready(
     lacking = [one for one in images if one.environment not in prepared]
     names = dict.fromkeys(name for one in lacking for name in one.packages)
     dev = resolved.mode == "dev"
-    locked = {name: lock(resolved.packages[name], cache, dev=dev, say=say) for name in names}
+    locked = {
+        name: lock(resolved.packages[name], cache, dev=dev, say=say, copied=True) for name in names
+    }
     prepared = prepare_images(resolved, cache, locked, say, prepared)
     return with_facts(resolved, prepared), prepared
