@@ -18,7 +18,7 @@ export interface AnswerSoFar {
 export const NOTHING: AnswerSoFar = { text: "", reasoning: "", first: null, took: 0, promptTokens: null, tokens: null, reason: "", error: "" };
 
 interface Chunk {
-  readonly choices?: readonly { readonly delta?: { readonly content?: string | null; readonly reasoning_content?: string | null }; readonly finish_reason?: string | null }[];
+  readonly choices?: readonly { readonly delta?: { readonly content?: string | null; readonly reasoning?: string | null; readonly reasoning_content?: string | null }; readonly finish_reason?: string | null }[];
   readonly usage?: { readonly prompt_tokens?: number; readonly completion_tokens?: number } | null;
   readonly error?: { readonly message?: string };
 }
@@ -39,7 +39,7 @@ export function grown(before: AnswerSoFar, data: string, took: number): AnswerSo
   if (chunk.error) return { ...before, took, error: chunk.error.message ?? "the engine reports an error" };
   const [choice] = chunk.choices ?? [];
   const more = choice?.delta?.content ?? "";
-  const thought = choice?.delta?.reasoning_content ?? "";
+  const thought = choice?.delta?.reasoning ?? choice?.delta?.reasoning_content ?? "";
   return {
     ...before,
     text: before.text + more,

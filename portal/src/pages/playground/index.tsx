@@ -1,4 +1,4 @@
-import { useRef, useState } from "react";
+import { type ReactNode, useEffect, useRef, useState } from "react";
 import { FaultError, post, useApi } from "../../api";
 import type { ServedRow } from "../../api/schema";
 import { usePlace } from "../../app/place";
@@ -37,7 +37,7 @@ export default function PlaygroundPage() {
       ) : (
         <>
           <ServeJobs rows={others} />
-          {ready.length > 0 ? <Bench served={ready} /> : others.length === 0 && <NoModel />}
+          <Bench served={ready} without={others.length === 0 && <NoModel />} />
         </>
       )}
     </div>
@@ -56,7 +56,8 @@ function NoModel() {
   );
 }
 
-function Bench({ served }: { readonly served: readonly ServedRow[] }) {
+/** Asks a model; `without` stands in the place of the question while there is none, and then the question is back. */
+function Bench({ served, without }: { readonly served: readonly ServedRow[]; readonly without: ReactNode }) {
   const { search, update } = usePlace("/playground");
   const one = served.find(({ id }) => id === search.served) ?? served[0];
   const [page, setPage] = useState<PageImage | null>(null);
@@ -69,7 +70,15 @@ function Bench({ served }: { readonly served: readonly ServedRow[] }) {
     if (one?.reachable && prompt.trim() !== "") void ask({ served: one.id, system, prompt, images: page ? [page.uri] : [], max_tokens: maxTokens, temperature });
   };
   useHotkeys({ "mod+Enter": ["ask", go] }, "Playground");
-  if (!one) return null;
+  const shown = answer && <Answer answer={answer} asking={asking} />;
+  if (!one) {
+    return (
+      <div className={layout.stack}>
+        {without}
+        {shown}
+      </div>
+    );
+  }
   return (
     <div className={styles.bench}>
       <Panel title="Page">
@@ -105,7 +114,7 @@ function Bench({ served }: { readonly served: readonly ServedRow[] }) {
             <FaultBox fault={fault} />
           </div>
         </Panel>
-        {answer && <Answer answer={answer} asking={asking} />}
+        {shown}
       </div>
     </div>
   );
@@ -126,6 +135,7 @@ function useAnswer() {
   const [asking, setAsking] = useState(false);
   const [fault, setFault] = useState<Error | null>(null);
   const running = useRef<AbortController | null>(null);
+  useEffect(() => () => running.current?.abort(), []);
   const ask = async (question: Question) => {
     running.current?.abort();
     const control = new AbortController();

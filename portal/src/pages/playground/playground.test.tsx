@@ -1,4 +1,4 @@
-import { fireEvent, screen, waitFor } from "@testing-library/react";
+import { act, fireEvent, screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 import { renderAt, serve, SESSION } from "../../testing";
@@ -25,6 +25,13 @@ describe("an answer that streams", () => {
     for (const size of [1, 7, 1000]) {
       const { text, promptTokens, tokens, reason } = await follow(cut(STREAM, size), 0, () => undefined);
       expect({ text, promptTokens, tokens, reason }).toEqual({ text: "12,50", promptTokens: 90, tokens: 4, reason: "stop" });
+    }
+  });
+
+  it("has the thoughts of engines that say `reasoning`, and of those that say `reasoning_content`", () => {
+    for (const name of ["reasoning", "reasoning_content"]) {
+      const { reasoning, first } = grown(NOTHING, JSON.stringify({ choices: [{ delta: { [name]: "hm" } }] }), 7);
+      expect({ reasoning, first }).toEqual({ reasoning: "hm", first: 7 });
     }
   });
 
@@ -99,5 +106,31 @@ describe("the page", () => {
     expect(await screen.findByText("12,50")).toBeTruthy();
     expect(screen.getByText(/90 tokens of prompt · 4 tokens of answer/)).toBeTruthy();
     await waitFor(() => expect(asked.some(({ url }) => url.pathname.endsWith("/playground/questions"))).toBe(true));
+  });
+
+  it("keeps the question and what came of its answer when the model ends", async () => {
+    let rows: readonly object[] = SERVED;
+    serve({ "/session": { ...SESSION, may_submit: true }, "/playground/served": () => rows, "/playground/questions": () => new Response(STREAM) });
+    await renderAt("/playground");
+    const user = userEvent.setup();
+    await user.clear(await screen.findByRole("textbox", { name: "Prompt" }));
+    await user.type(screen.getByRole("textbox", { name: "Prompt" }), "Total?");
+    await user.click(screen.getByRole("button", { name: "Ask" }));
+    expect(await screen.findByText("12,50")).toBeTruthy();
+    rows = [];
+    expect(await screen.findByText("No model is served", {}, { timeout: 7_000 })).toBeTruthy();
+    expect(screen.getByText("12,50")).toBeTruthy();
+    rows = SERVED;
+    expect(await screen.findByDisplayValue("Total?", {}, { timeout: 7_000 })).toBeTruthy();
+  }, 15_000);
+
+  it("ends an answer when its page is left", async () => {
+    const { asked } = serve({ "/session": { ...SESSION, may_submit: true }, "/playground/served": SERVED, "/playground/questions": () => new Response(new ReadableStream()) });
+    const { history } = await renderAt("/playground");
+    await userEvent.setup().click(await screen.findByRole("button", { name: "Ask" }));
+    const signal = await waitFor(() => asked.find(({ url }) => url.pathname.endsWith("/playground/questions"))?.init.signal ?? expect.fail("not asked"));
+    expect(signal.aborted).toBe(false);
+    act(() => history.push("/"));
+    await waitFor(() => expect(signal.aborted).toBe(true));
   });
 });
