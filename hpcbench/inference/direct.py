@@ -142,7 +142,7 @@ class Direct:
         begin, answer, given, why = self._begin(len(body)), None, False, ""
         try:
             async with self._engine.ask(method, target, body, seconds) as answer:
-                shown = answer if answer.status < 400 else await self._masked(answer)
+                shown = answer if answer.status < 400 else await self._masked(answer, until)
                 given = True
                 yield shown
         except ConnectionError as error:
@@ -158,10 +158,11 @@ class Direct:
             async with self._wrapper.ask("POST", PATH, report, left) as reason:
                 yield reason
 
-    async def _masked(self, answer: HttpAnswer) -> HttpAnswer:
+    async def _masked(self, answer: HttpAnswer, until: float) -> HttpAnswer:
         """An error of the engine without secrets: it may show the engine's environment."""
         body = await answer.read()
-        async with self._wrapper.ask("POST", MASKED, body, _PATIENCE) as masked:
+        left = max(0.0, until - time.monotonic())
+        async with self._wrapper.ask("POST", MASKED, body, left) as masked:
             text = await masked.read()
             return WholeAnswer(answer, text if masked.status == 200 else b"")
 

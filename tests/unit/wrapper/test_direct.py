@@ -336,6 +336,27 @@ def test_a_fault_comes_to_the_same_by_both_routes(wrapper: Wrapper, fault: str) 
 
 
 @pytest.mark.long
+def test_an_error_of_the_engine_is_told_once_the_wrapper_goes_on(
+    wrapper: Wrapper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpcbench.inference.direct._PATIENCE", 0.1)
+
+    async def refused(client: Client, control: Control) -> Any:
+        wrapper.process.send_signal(signal.SIGSTOP)
+        asking = asyncio.ensure_future(client.ask(request()))
+        await asyncio.wait({asking}, timeout=0.5)
+        wrapper.process.send_signal(signal.SIGCONT)
+        answer = await asking
+        return answer.outcome, answer.error
+
+    async def journey() -> None:
+        got, _ = await fate(wrapper, "direct", {"options": {"plan": ["status:404"]}}, refused)
+        assert got == ("failed", "HTTP 404: scripted 404")
+
+    run(journey())
+
+
+@pytest.mark.long
 def test_a_slow_stream_by_the_direct_route_is_no_stall(wrapper: Wrapper) -> None:
     async def journey() -> None:
         body = {"options": {"gap": 0.5}, "stall_timeout": 1.2}
