@@ -336,7 +336,7 @@ def test_a_fault_comes_to_the_same_by_both_routes(wrapper: Wrapper, fault: str) 
 
 
 @pytest.mark.long
-def test_an_error_of_the_engine_is_told_once_the_wrapper_goes_on(
+def test_an_error_of_the_engine_waits_for_a_stopped_wrapper(
     wrapper: Wrapper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hpcbench.inference.direct._PATIENCE", 0.1)

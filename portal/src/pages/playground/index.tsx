@@ -56,7 +56,7 @@ function NoModel() {
   );
 }
 
-/** Asks a model; `without` stands in the place of the question while there is none, and then the question is back. */
+/** Asks a model. While there is none, it shows `without`, and keeps the question. */
 function Bench({ served, without }: { readonly served: readonly ServedRow[]; readonly without: ReactNode }) {
   const { search, update } = usePlace("/playground");
   const one = served.find(({ id }) => id === search.served) ?? served[0];
