@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
+from hpcbench.wrapper.served_models import Announcement
 from tests.portal.browsing import Running
 from tests.portal.test_accessible import found
 from tests.portal.test_journeys import heading
+from tests.unit.wrapper.running import KEY, Wrapper, install_scripted
 from tests.user import until
 
 DATA = Path(__file__).parents[2] / "examples" / "demo" / "data"
@@ -100,3 +107,54 @@ def test_a_model_is_started_asked_and_stopped_from_the_page(page: Page, running:
         .__next__()
         .read_text()
     )
+
+
+@pytest.fixture
+def slow(running: Running, tmp_path: Path) -> Iterator[Callable[[], dict[str, Any]]]:
+    """A served model whose answers take minutes; gives its wrapper's status."""
+
+    async def status() -> dict[str, Any]:
+        async with wrapper.control() as control:
+            return await control.status()
+
+    async def load() -> None:
+        async with wrapper.control() as control:
+            await control.loaded(wrapper.body(pieces=["The total "] * 9000, gap=0.1))
+
+    with ThreadPoolExecutor(1) as pool:  # Playwright has an event loop in this thread
+        wrapper = pool.submit(Wrapper, install_scripted(tmp_path)).result()
+        announced = Announcement(running.home, KEY)
+        try:
+            pool.submit(asyncio.run, load()).result()
+            socket = str(wrapper.socket)
+            announced.made(model="slow", engine="scripted", socket=socket, address="")
+            yield lambda: pool.submit(asyncio.run, status()).result()
+        finally:
+            announced.end()
+            wrapper.close()
+
+
+def test_the_engine_stops_when_an_answer_is_stopped_or_its_page_is_left(
+    page: Page, slow: Callable[[], dict[str, Any]]
+) -> None:
+    def ask() -> None:
+        page.get_by_role("button", name="Ask", exact=True).click()
+        expect(page.get_by_role("region", name="Answer")).to_contain_text("The total")
+        assert slow()["in_flight"] == 1
+
+    page.get_by_role("link", name="Playground").click()
+    ask()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    until(lambda: slow()["in_flight"] == 0, 10, "the end of a stopped answer")
+    ask()
+    page.get_by_role("link", name="Plans").click()
+    until(lambda: slow()["in_flight"] == 0, 10, "the end of an answer whose page was left")
+    page.get_by_role("link", name="Playground").click()
+    ask()
+    page.reload()
+    until(lambda: slow()["in_flight"] == 0, 10, "the end of an answer whose page was loaded again")
+    page.get_by_role("textbox", name="Prompt").fill("Keep this.")
+    ask()
+    os.kill(slow()["pid"], signal.SIGKILL)
+    expect(page.get_by_role("alert")).to_contain_text("broke off")
+    assert page.get_by_role("textbox", name="Prompt").input_value() == "Keep this."
