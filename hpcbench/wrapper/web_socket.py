@@ -83,8 +83,9 @@ def reader_of_frames() -> Any:
             self.close_timer = self.loop.call_later(self.close_timeout, self.transport.abort)
 
         async def send(self, message: Any) -> None:
-            if self.transport.is_closing() and message["type"] == "websocket.send":
-                raise ClientDisconnected  # asyncio would log each write
+            gone = self.transport.is_closing() and message["type"] == "websocket.send"
+            if gone or self._failed:
+                raise ClientDisconnected  # each write would be a line of the log
             await super().send(message)
 
         def keepalive_timeout(self) -> None:

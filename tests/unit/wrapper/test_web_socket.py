@@ -150,9 +150,12 @@ def test_a_client_without_the_key_may_send_no_more_than_a_key_needs() -> None:
 
 
 @pytest.mark.parametrize("headers", [{"X-API-Key": KEY}, {}])
-def test_who_sends_too_much_gets_the_reason_after_all_of_it(headers: dict[str, str]) -> None:
+def test_who_sends_too_much_gets_the_reason_after_all_of_it(
+    headers: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     async def journey() -> None:
-        async with sockets(ws_max_size=2**20) as (session, _):
+        logging = {"log_level": "error", "log_config": None}
+        async with sockets(ws_max_size=2**20, **logging) as (session, _):
             connector = session.connector
             assert isinstance(connector, aiohttp.UnixConnector)
             reader, writer = await asyncio.open_unix_connection(connector.path)
@@ -169,6 +172,7 @@ def test_who_sends_too_much_gets_the_reason_after_all_of_it(headers: dict[str, s
             writer.close()
 
     run(journey())
+    assert caplog.records == []
 
 
 def test_half_a_character_passes_in_a_chunk_and_in_an_id() -> None:
