@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import shutil
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,9 @@ from hpcbench.data_uri import mime
 from hpcbench.experiment.claims import Claim
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.turns import Turns, shard_turns
-from hpcbench.inference.client import Client, EngineGone
-from hpcbench.inference.load_driver import Budget
-from hpcbench.inference.request_body import read_image, unreadable
+from hpcbench.inference.client import Client, EngineGone, Limited
+from hpcbench.inference.load_driver import MOST_REFUSALS, Budget
+from hpcbench.inference.request_body import Prepared, read_image, unreadable
 from hpcbench.plugins import Environment
 from hpcbench.prompts import TaskPrompt
 from hpcbench.schema.agent import OF_THE_LOOP, Agent
@@ -165,7 +166,7 @@ class Trajectories:
         except EngineGone as gone:
             gone.in_flight = tuple(self._asking)
             # Calls go on without an engine: one that must not be repeated would be lost if it were cut off.
-            work.gone = True
+            work.end()
             if running:
                 await asyncio.wait(running)
             raise
@@ -194,7 +195,7 @@ class Trajectories:
         ask = _Ask(self, request, work)
         try:
             end = await self._loop.run(prompt, trajectory, files, ask, work.commits.write, work)
-        except _Unpaid:
+        except _Ended:
             return None
         finally:
             await files.remove()
@@ -204,7 +205,7 @@ class Trajectories:
         """Send one request of a trajectory to the model of a run task; empty: to the agent's own.
 
         Raises:
-            _Unpaid: the budget is used up.
+            _Ended: no request is sent any more.
             EngineGone: the engine ended.
         """
         served = self._served[model_of]
@@ -212,24 +213,40 @@ class Trajectories:
         if model_of:
             request = replace(request, generation=self._generation[model_of])
         if budget is not None and not await budget.reserve(request):
-            work.unpaid = True
-            raise _Unpaid
+            work.end()
+            raise _Ended
         response: Response | None = None
-        self._asking.add(request.sample_id)
         try:
-            await client.admitted()
-            prepared = await client.prepare(request)
-            response = await client.send(prepared, time.monotonic_ns())
+            response = await self._sent(client, await client.prepare(request), work)
         except EngineGone as gone:
             if client is not self._served[""].client:
                 gone.model = served.run_task.model.name
             raise
         finally:
-            if budget is not None:
+            if budget is not None and (response or request.sample_id in self._asking):
                 budget.spend(request, response)
+            elif budget is not None:
+                budget.release(request)
+        if response is None:
+            raise _Ended
         # Not in `finally`: when the engine is gone, this sample was in flight.
         self._asking.discard(request.sample_id)
         return response
+
+    async def _sent(self, client: Client, prepared: Prepared, work: _Work) -> Response | None:
+        """The response, as soon as the gateway's rate limits allow it; None: the work ended before that."""
+        sample = prepared.request.sample_id
+        for refusals in itertools.count():
+            if not await work.before_its_end(client.admitted()):
+                break
+            self._asking.add(sample)
+            try:
+                return await client.send(
+                    prepared, time.monotonic_ns(), heeds_limits=refusals < MOST_REFUSALS
+                )
+            except Limited:
+                self._asking.discard(sample)
+        return None
 
 
 def _turns(taken: Claim) -> Turns:
@@ -245,8 +262,8 @@ def with_trajectory(poisonous: Response, taken: Claim) -> Response:
     return replace(poisonous, trajectory=figures)
 
 
-class _Unpaid(Exception):
-    """The budget is used up."""
+class _Ended(Exception):
+    """No request is sent any more."""
 
 
 class _Work:
@@ -255,11 +272,27 @@ class _Work:
 
     def __init__(self, commits: _Commits, stop: asyncio.Event) -> None:
         self.commits, self._stop = commits, stop
-        self.unpaid = self.gone = False
+        self._over = asyncio.Event()
+
+    def end(self) -> None:
+        """The budget is used up, or the engine is gone."""
+        self._over.set()
 
     def is_set(self) -> bool:
         """Whether no request is sent any more."""
-        return self.unpaid or self.gone or self._stop.is_set()
+        return self._over.is_set() or self._stop.is_set()
+
+    async def before_its_end(self, awaited: Coroutine[Any, Any, object]) -> bool:
+        """Wait for something or for the end; returns whether it came before the end."""
+        coming = asyncio.ensure_future(awaited)
+        waiting = {coming, *(asyncio.ensure_future(one.wait()) for one in (self._stop, self._over))}
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            return not self.is_set()
+        finally:
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
 
 
 class _Ask:
