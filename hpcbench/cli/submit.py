@@ -25,8 +25,10 @@ from hpcbench.experiment.outcome import ended, outcome
 from hpcbench.experiment.submission import SUPERVISE, rounds
 from hpcbench.experiment.submission_lock import submitting
 from hpcbench.number_format import many
+from hpcbench.registry.budget_checks import without_effect
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.settings import typed
+from hpcbench.schema.experiment_plan import BudgetCaps
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.site.cron import Idle, if_idle
 from hpcbench.submit.fingerprint import accept
@@ -201,7 +203,7 @@ def resume(arguments: argparse.Namespace) -> int:
     if _outcome(experiment) == "done":
         say(f"{experiment.id} is done: nothing to resume")
         return 0
-    budget = _budget(arguments)
+    budget = _budget(arguments, experiment)
     if control_state(experiment) != ControlState() or arguments.pilot is not None or budget:
         control_request(experiment, "resume", names, pilot=arguments.pilot, budget=budget)
     for change in accept(experiment):
@@ -220,11 +222,11 @@ def resume(arguments: argparse.Namespace) -> int:
     return _submitted(experiment, arguments)
 
 
-def _budget(arguments: argparse.Namespace) -> dict[str, float]:
+def _budget(arguments: argparse.Namespace, experiment: Experiment) -> dict[str, float]:
     """Parts of the budget that the user gave.
 
     Raises:
-        UserError: one is not positive.
+        UserError: one is not positive, or could not end the run.
     """
     given = {name: getattr(arguments, name) for name in ("max_requests", "max_tokens", "max_cost")}
     budget = {name: most for name, most in given.items() if most is not None}
@@ -232,6 +234,9 @@ def _budget(arguments: argparse.Namespace) -> dict[str, float]:
         if not 0 < most < float("inf"):
             what = f"{typed(name, f'{most:g}')} is no budget"
             raise UserError(what, remedy="give a number above 0")
+    wrong = without_effect(BudgetCaps(**given), experiment.resolved.run_tasks)
+    if problems := [problem for _, problem in wrong]:
+        raise UserError(*problems)
     return budget
 
 

@@ -73,8 +73,7 @@ class Amount(NamedTuple):
 
 def caps_of(experiment: Experiment) -> BudgetCaps:
     """The budget now: the plan's, with what users gave to `resume`."""
-    plan = experiment.resolved.plan
-    of_plan = BudgetCaps(**{name: getattr(plan, name) for name in BudgetCaps.model_fields})
+    of_plan = experiment.resolved.plan.budget
     return of_plan.model_copy(update=dict(control_state(experiment).budget))
 
 

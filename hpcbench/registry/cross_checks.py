@@ -10,6 +10,7 @@ from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, Problem, UserError, nearest, unknown
 from hpcbench.registry import sites
 from hpcbench.registry.agent_checks import AgentChecks
+from hpcbench.registry.budget_checks import without_effect
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.database_address import problems
 from hpcbench.registry.engine_limits import beyond
@@ -23,7 +24,7 @@ from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.agent import Agent
 from hpcbench.schema.dataset import Dataset, Published
 from hpcbench.schema.definition import Definition
-from hpcbench.schema.experiment_plan import BudgetCaps, ExperimentPlan
+from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.schema.gate import MEMORY_FIGURES, SPEED_FIGURES, Gate
 from hpcbench.schema.image import Image
 from hpcbench.schema.metric import Metric, MetricVersion
@@ -335,18 +336,6 @@ class Checks:
             what = f"prompt '{prompt.name}' has examples, which module '{module}' does not get"
             self.found.say(source, where("prompt"), what, "name a prompt without examples")
 
-    def modules(
-        self, plan: ExperimentPlan, run_tasks: Sequence[ResolvedRunTask], source: Source
-    ) -> None:
-        """The plan's budget against ML tasks with modules, whose requests are not counted."""
-        modules = [one.ml_task.module for one in run_tasks if one.ml_task.module is not None]
-        for key in BudgetCaps.model_fields:
-            if modules and getattr(plan, key) is not None:
-                what = f"'{key}' does not limit module '{modules[0]}', which asks the model itself"
-                self.found.say(
-                    source, (key,), what, "remove it, or `max_gpu_hours` limits its jobs"
-                )
-
     def _generation(self, resolved: ResolvedRunTask, source: Source, where: Where) -> None:
         """Check that the engine knows the requests' settings, and accepts them as it is started."""
         task, model = resolved.task, resolved.model
@@ -469,19 +458,12 @@ class Checks:
                 self.found.say(source, ("database", "url"), what, remedy)
             self.found.references(plan.database.url, source, ("database", "url"))
 
-    def budget(self, plan: ExperimentPlan, models: Sequence[Model], source: Source) -> None:
-        """The plan's budget of money against the prices of its models."""
-        if plan.max_cost is None or not models:
-            return
-        currencies = {one.prices.currency for one in models if one.prices is not None}
-        if not currencies:
-            what = "max_cost needs `prices`, and no model of the plan has them"
-            self.found.say(
-                source, ("max_cost",), what, "add `prices` to the model, or drop max_cost"
-            )
-        elif len(currencies) > 1:
-            what = f"max_cost is one sum, and the models have prices in {', '.join(sorted(currencies))}"
-            self.found.say(source, ("max_cost",), what, "state all prices in one currency")
+    def budget(
+        self, plan: ExperimentPlan, run_tasks: Sequence[ResolvedRunTask], source: Source
+    ) -> None:
+        """The plan's budget against its run tasks."""
+        for key, problem in without_effect(plan.budget, run_tasks):
+            self.found.say(source, (key,), problem.message, problem.remedy)
 
     def _version(
         self, plugin: Any, metric: Metric, source: Source, loc: Loc = ("version",)

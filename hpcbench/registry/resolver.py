@@ -117,8 +117,7 @@ class Resolver(Lookup):
         at_once = [self._with_at_once(one, gate) for one in found if one is not None]
         run_tasks = with_numbers(at_once)
         self.checks.plan(plan, source, cluster)
-        self.checks.budget(plan, [one.model for one in run_tasks], source)
-        self.checks.modules(plan, run_tasks, source)
+        self.checks.budget(plan, run_tasks, source)
         self.checks.prompts.conditions()
         self._unused_settings()
         if self.problems or site is None:

@@ -113,3 +113,8 @@ class ExperimentPlan(Definition):
     database: Database | None = None
     """Database that gets the results. Without it: the site profile's. A database that fails does not fail the
     experiment; a later command sends the rest."""
+
+    @property
+    def budget(self) -> BudgetCaps:
+        """The amount that its workers may spend together."""
+        return BudgetCaps(**{name: getattr(self, name) for name in BudgetCaps.model_fields})

@@ -1,0 +1,45 @@
+"""A budget against the run tasks that it shall limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hpcbench.errors import Problem
+from hpcbench.schema.experiment_plan import BudgetCaps
+from hpcbench.schema.plan import ResolvedRunTask
+
+
+def without_effect(
+    caps: BudgetCaps, run_tasks: Sequence[ResolvedRunTask]
+) -> Iterator[tuple[str, Problem]]:
+    """Parts of a budget that could not end a run, by their key."""
+    modules = [one.ml_task.module for one in run_tasks if one.ml_task.module is not None]
+    for key, most in caps:
+        if modules and most is not None:
+            yield (
+                key,
+                Problem(
+                    f"'{key}' does not limit module '{modules[0]}', which asks the model itself",
+                    remedy="remove it, or `max_gpu_hours` limits its jobs",
+                ),
+            )
+    if caps.max_cost is None or not run_tasks:
+        return
+    prices = [one.model.prices for one in run_tasks]
+    currencies = sorted({one.currency for one in prices if one is not None})
+    if not currencies:
+        yield (
+            "max_cost",
+            Problem(
+                "max_cost needs `prices`, and no model of the plan has them",
+                remedy="add `prices` to the model, or drop max_cost",
+            ),
+        )
+    elif len(currencies) > 1:
+        yield (
+            "max_cost",
+            Problem(
+                f"max_cost is one sum, and the models have prices in {', '.join(currencies)}",
+                remedy="state all prices in one currency",
+            ),
+        )
