@@ -221,7 +221,7 @@ WORDS: Mapping[str, str] = {
     "token": "{model}: the token is {state}; got so far: {granted}",
     "token_failed": "{model}: no new token: {message}",
     "limited": "{message}",
-    "budget": "spent of the budget so far: {spent}",
+    "budget": "spent so far: {spent}",
     "client_health": "{run_task}: requests left {lag_p99_ms} ms late (p99), client bound: {client_bound}",
 }
 """Kind of event → a sentence for people, filled with the event's data."""

@@ -5,7 +5,8 @@ exclusively and never changed, so all records have one order and no two workers 
 
 - `take`: a worker has this slice for itself;
 - `back`: a worker that ends returns what it did not spend of its slices;
-- `gone`: the same for a worker that died, by its last event `budget`; written when no worker is left;
+- `gone`: the same for a worker that died, by its last event `budget`; written when no worker is left. A worker
+  without a budget has no slices, so all that it spent is beyond them;
 - `over`: a worker was refused a slice: this is how a run ends.
 
 A worker that dies keeps its slices until then, so others never spend them.
@@ -125,6 +126,8 @@ class Ledger:
         self._state = _State()
         self._slices: dict[str, Amount] = {}
         """Worker → its slices that have not come back."""
+        self._settled: set[str] = set()
+        """Workers of which all counts."""
 
     def taken(self) -> Amount:
         """The amount that is spent or held by workers."""
@@ -135,6 +138,11 @@ class Ledger:
         """Worker → its slices that have not come back."""
         self._look()
         return {name: one for name, one in self._slices.items() if any(one)}
+
+    def settled(self, worker: str) -> bool:
+        """Whether a worker has given its slices back."""
+        self._look()
+        return worker in self._settled
 
     def over(self, caps: BudgetCaps) -> bool:
         """Whether a worker found this very budget used up."""
@@ -168,8 +176,8 @@ class Ledger:
         """Return what a worker did not spend, which is negative where it spent more; it takes no more."""
         word: Word = "gone" if gone else "back"
         while not self._write(word, worker, rest):
-            if worker not in self.held():
-                return  # another process settled it
+            if self.settled(worker):
+                return  # another process did
 
     def report_over(self, worker: str, caps: BudgetCaps) -> None:
         """Record that the budget does not suffice for another request."""
@@ -207,22 +215,24 @@ class Ledger:
         else:
             state.taken = state.taken.minus(amount)
             self._slices.pop(worker, None)
+            self._settled.add(worker)
 
 
 def settle(experiment: Experiment) -> Ledger:
-    """Return what dead workers did not spend; call it only while no worker is alive.
+    """Return what dead workers did not spend, and count what workers without a budget spent.
+
+    Call it only while no worker is alive.
 
     By its last event a worker has spent `used`, and its requests in flight at that time count as answered.
     The requests that it sent after that event are not known.
     """
     ledger = Ledger(experiment)
     held = ledger.held()
-    if not held:
-        return ledger
     last = dict(_last_words(experiment))
-    for worker, slices in held.items():
-        spent = last.get(worker, Amount())
-        ledger.give_back(worker, slices.minus(spent), gone=True)
+    for worker in {**held, **last}:
+        if not ledger.settled(worker):
+            slices, spent = held.get(worker, Amount()), last.get(worker, Amount())
+            ledger.give_back(worker, slices.minus(spent), gone=True)
     return ledger
 
 

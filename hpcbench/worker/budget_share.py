@@ -42,12 +42,16 @@ class BudgetShare:
         self._reported = Amount()
         self._dearest: dict[str, Amount] = {}
         """Run task → the most that one of its requests took, by kind."""
+        self._matters = False
+        """Whether a request costs money, or has a limit."""
         self.empty = False
         """Whether the budget does not suffice for another request."""
 
-    def of(self, run_task: ResolvedRunTask) -> TaskBudgetShare | None:
-        """The share for a run task's requests; None: the budget does not limit them."""
-        return TaskBudgetShare(self, run_task) if binds(self.caps, run_task) else None
+    def of(self, run_task: ResolvedRunTask) -> TaskBudgetShare:
+        """The share for a run task's requests. Those that no budget limits count for a later budget."""
+        if binds(self.caps, run_task) or run_task.model.prices is not None:
+            self._matters = True
+        return TaskBudgetShare(self, run_task)
 
     def rests(self, run_task: ResolvedRunTask) -> bool:
         """Whether nothing more of a run task can be paid."""
@@ -55,11 +59,13 @@ class BudgetShare:
 
     async def reserve(self, run_task: ResolvedRunTask, request: Request) -> bool:
         """Reserve what a request may take; False: the budget is used up."""
-        likely = only(self.caps, self._likely(run_task, request))
-        if not self.empty and not only(self.caps, self._left).covers(likely):
-            await asyncio.to_thread(self._refill, likely)
-        if self.empty:
-            return False
+        likely = self._likely(run_task, request)
+        if binds(self.caps, run_task):
+            limited = only(self.caps, likely)
+            if not self.empty and not only(self.caps, self._left).covers(limited):
+                await asyncio.to_thread(self._refill, limited)
+            if self.empty:
+                return False
         with self._counting:
             self._left = self._left.minus(likely)
         self._reserved[id(request)] = likely
@@ -91,16 +97,19 @@ class BudgetShare:
             self._left = self._left.plus(reserved).minus(took)
         self._spent = self._spent.plus(took)
 
-    def tell(self) -> None:
-        """Log what is spent, with the requests in flight, if it changed: it counts if the worker dies."""
+    def tell(self, *, final: bool = False) -> None:
+        """Log what is spent, with the requests in flight, if it changed: it counts if the worker dies.
+
+        Where it costs no money and has no limit, it is logged at the end only.
+        """
         whole = self._whole()
-        if whole != self._reported:
+        if whole != self._reported and (final or self._matters):
             self._reported = whole
             self._events.write("budget", spent=_rounded(whole))
 
     def close(self) -> None:
         """Return what is left; no request is in flight."""
-        self.tell()
+        self.tell(final=True)
         with self._taking:
             if self._worker in self._ledger.held():
                 self._ledger.give_back(self._worker, self._left)

@@ -282,12 +282,29 @@ def test_a_budget_ends_a_run_in_order_and_a_larger_one_goes_on(bench: Bench, cal
     bench.run("resume", trial.id, code=None)  # the same budget is still used up
     trial.wait("incomplete")
     assert len(trial.answers()) == 15
+    _, err = bench.run("resume", trial.id, "--max-cost", "5", code=2)
+    assert "max_cost needs `prices`" in err, "it would limit nothing"
 
     bench.run("resume", trial.id, "--max-requests", "1000")
 
     trial.wait("done")
     whole(trial, calm, [before])
     assert trial.twice() == []
+
+
+def test_a_budget_that_comes_with_resume_has_the_requests_before_it(bench: Bench) -> None:
+    bench.script(answer_ms=[100, 150])
+    trial = bench.submit(bench.plan({"concurrency": 1}))
+    until(lambda: trial.answered() >= 5, "answers")
+    bench.run("pause", trial.id)
+    trial.wait("paused")
+    before = len(trial.answers())
+    bench.script(answer_ms=[1, 3])
+
+    bench.run("resume", trial.id, "--max-requests", before + 3)
+
+    trial.wait("incomplete")
+    assert len(trial.answers()) == before + 3
 
 
 def test_a_worker_that_dies_takes_no_budget_with_it(bench: Bench) -> None:

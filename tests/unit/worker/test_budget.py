@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from hpcbench.experiment import budget
-from hpcbench.experiment.budget import Amount, Ledger, most_of, settle, why_over
+from hpcbench.experiment.budget import Amount, Ledger, cost_of, most_of, settle, why_over
 from hpcbench.experiment.control import control_request, control_state
 from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
@@ -129,7 +129,6 @@ class Worker:
         self.news = News()
         self.share = BudgetShare(Experiment(folder), name, of, cast(Any, self.news))
         self.task = self.share.of(cast(Any, Task()))
-        assert self.task is not None
 
     async def ask(self, server: str, names: str, count: int, at_once: int = 4) -> list[Response]:
         async with Client(server, "key", "tiny") as client:
@@ -289,12 +288,28 @@ def test_a_budget_of_money_does_not_bind_a_model_without_prices(tmp_path: Path) 
     assert budget.cost_of(cast(Any, Free()), 10, 10, 10) == 0
 
 
-def test_an_unlimited_experiment_has_no_purse(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("prices", [Model.prices, None])
+def test_what_was_sent_without_a_budget_counts_for_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prices: Prices | None
 ) -> None:
-    monkeypatch.setattr(budget_share, "caps_of", lambda experiment: BudgetCaps())
-    one = BudgetShare(Experiment(tmp_path), "w", 1, cast(Any, News()))
-    assert one.of(cast(Any, Task())) is None
-    one.close()
+    monkeypatch.setattr(Model, "prices", prices)
+    one = Worker(tmp_path, BudgetCaps(), monkeypatch, "w")
+
+    async def ask() -> None:
+        for name in ("a", "b", "c"):
+            assert await one.task.reserve(asked := request(name))
+            usage = {"prompt_tokens": 8, "completion_tokens": 2}
+            one.task.spend(asked, answered(asked, usage=usage))
+            one.share.tell()
+
+    run(ask())
+    logged = len(one.news.events)
+    assert logged == (0 if prices is None else 3), "money counts although a worker is killed"
+    one.share.close()
     assert not (tmp_path / "budget").exists()
-    assert isinstance(request(), Request)
+    (_, last) = one.news.events[-1]
+    monkeypatch.setattr(budget, "_last_words", lambda _: [("w", Amount(**last["spent"]))])
+    for _ in range(2):
+        assert settle(Experiment(tmp_path)).taken() == pytest.approx(
+            Amount(3, 30, 3 * cost_of(cast(Any, Task()), 8, 2, 0))
+        )
