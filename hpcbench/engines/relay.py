@@ -131,6 +131,7 @@ class Relay:
             secret.remember(key)
             self._headers["Authorization"] = f"Bearer {key}"
         self._answers: Counter[str] = Counter()
+        """Status of the endpoint's answers, or the code of our own error → how many."""
         self._session: aiohttp.ClientSession
         self.ready = False
         """Whether the endpoint has answered."""
@@ -250,7 +251,7 @@ class Relay:
             body = self._translate(await request.read())
             return await self._exchange(request, body)
         except ApiError as error:
-            self._answers[str(error.status)] += 1
+            self._answers[error.code] += 1
             return web.json_response(error.to_json(), status=error.status)
 
     def _translate(self, body: bytes) -> bytes:
@@ -293,7 +294,6 @@ class Relay:
                 async for block in answer.content.iter_any():
                     await passed.write(clean(block) if clean is not None else block)
                 await passed.write_eof()
-                self._answers[str(answer.status)] += 1
                 return passed
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:  # noqa: UP041 (3.10)
             if passed is not None:
@@ -332,13 +332,15 @@ class Relay:
         return answer
 
     async def _post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
-        return await self._session.post(
+        answer = await self._session.post(
             f"{self.options.base_url}/chat/completions",
             data=body,
             headers=headers,
             allow_redirects=False,
             **self._proxy,
         )
+        self._answers[str(answer.status)] += 1
+        return answer
 
     async def _token(self, patience: float) -> str:
         """The token; empty: requests have none.
@@ -375,7 +377,6 @@ class Relay:
 
     async def _refusal(self, answer: aiohttp.ClientResponse) -> web.Response:
         """An error of the endpoint, without tokens that it repeats."""
-        self._answers[str(answer.status)] += 1
         body = await answer.read()
         masked = secret.mask(body.decode("utf-8", "surrogateescape"))
         return web.Response(

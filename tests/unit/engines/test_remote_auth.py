@@ -187,6 +187,8 @@ def test_a_revoked_token_costs_one_more_request_and_no_failure(
     found = asyncio.run(metrics())
     assert 'hpcbench_token_requests_total{kind="full_auth",outcome="granted"} 2' in found
     assert "hpcbench_token_rejected_total 1" in found
+    assert 'hpcbench_remote_answers_total{code="401"} 1' in found, "as the endpoint counts"
+    assert 'hpcbench_remote_answers_total{code="200"} 2' in found
     assert 'hpcbench_token_state{state="fresh"} 1' in found
     logged(one)
 
