@@ -5,8 +5,8 @@ exclusively and never changed, so all records have one order and no two workers 
 
 - `take`: a worker has this slice for itself;
 - `back`: a worker that ends returns what it did not spend of its slices;
-- `gone`: the same for a worker that died, by its last event `budget`; written when no worker is left. A worker
-  without a budget has no slices, so all that it spent is beyond them;
+- `gone`: the same for a worker that died, by its last event `budget`; written when no worker is left. A
+  worker without a budget has no slices, so all that it spent is beyond them;
 - `over`: a worker was refused a slice: this is how a run ends.
 
 A worker that dies keeps its slices until then, so others never spend them.
