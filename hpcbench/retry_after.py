@@ -22,23 +22,17 @@ _RFC_3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]")
 def seconds(headers: Mapping[str, str]) -> float | None:
     """Seconds that an answer asks to wait; None: it says nothing readable.
 
-    A date counts from the answer's own `Date`, so the server's clock may show anything; without one it counts
-    from our clock.
-
     Args:
         headers: of the answer; names in lower case.
     """
-    said = headers.get("retry-after", "").strip()
-    if _SECONDS.fullmatch(said):
-        return min(float(said), LONGEST)
-    until = _moment(said)
-    if until is None:
-        return None
-    return _left(until, headers)
+    return reset(headers.get("retry-after", ""), headers)
 
 
 def reset(value: str, headers: Mapping[str, str]) -> float | None:
     """Seconds until a rate limit's reset; None: the value has no known form.
+
+    A moment counts from the answer's own `Date`, so the server's clock may show anything; without one it
+    counts from our clock.
 
     Args:
         value: `6m0s`, `20ms`, seconds, seconds or milliseconds since 1970, or a date (RFC 3339, or HTTP's).

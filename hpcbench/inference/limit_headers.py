@@ -45,12 +45,15 @@ class RateLimit(NamedTuple):
 
 
 def read(headers: Mapping[str, str]) -> Iterator[RateLimit]:
-    """The limits in an answer's headers, at most one of each kind; names are in lower case."""
+    """The limits in an answer's headers, at most one of each kind; names are in lower case.
+
+    A limit of 0 means that there is no limit: some gateways write it so.
+    """
     for kind in KINDS:
         found = next(filter(None, (_spelt(headers, kind, one) for one in _SPELLINGS[kind])), None)
         if found is None and kind == "requests":
             found = _draft(headers)
-        if found is not None:
+        if found is not None and found.limit != 0:
             yield found
 
 
@@ -67,7 +70,10 @@ def _spelt(headers: Mapping[str, str], kind: str, name: str) -> RateLimit | None
 
 
 def _draft(headers: Mapping[str, str]) -> RateLimit | None:
-    """`"name";r=5;t=30`, of several policies the one with the smallest rest; or `remaining=5, reset=30`."""
+    """`"name";r=5;t=30`, or `remaining=5, reset=30`.
+
+    Of several policies it is the one with the smallest rest, of equal ones for the longest time.
+    """
     said = headers.get("ratelimit", "")
     policies = {_name(one): one for one in headers.get("ratelimit-policy", "").split(",")}
     found = []
@@ -81,7 +87,7 @@ def _draft(headers: Mapping[str, str]) -> RateLimit | None:
         if remaining is not None and reset is not None:
             limit = values.get("limit", policy.get("q"))
             found.append(RateLimit("requests", remaining, limit, reset))
-    return min(found, key=lambda one: one.remaining, default=None)
+    return min(found, key=lambda one: (one.remaining, -one.reset), default=None)
 
 
 def _name(item: str) -> str:

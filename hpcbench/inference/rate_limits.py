@@ -33,7 +33,7 @@ from hpcbench import retry_after
 from hpcbench.inference import limit_headers
 
 LONGEST_PAUSE = 3600.0
-"""Longest pause until the limits are checked again, seconds, whatever the gateway says."""
+"""Longest pause until the gateway is asked again, seconds, whatever it says."""
 
 _FIRST_PAUSE, _LONGEST_BACK_OFF = 0.5, 60.0  # seconds; without a word of the gateway
 _LATER = 0.1  # share of a pause, at most a second, by which processes differ
@@ -76,9 +76,12 @@ class Allowance:
         return self.remaining + (self.limit - self.remaining) * passed / self.reset
 
     def seconds_until(self, wanted: float, moment: float) -> float:
-        """Seconds until so much is left; 0: now. A limit below it counts as enough."""
+        """Seconds until so much is left; 0: now, also where nothing was heard for the longest pause.
+
+        A limit below it counts as enough.
+        """
         wanted = min(wanted, self.limit)
-        if self.left(moment) >= wanted:
+        if self.left(moment) >= wanted or moment - self.at >= LONGEST_PAUSE:
             return 0.0
         share = 1.0 if self.windowed else (wanted - self.remaining) / (self.limit - self.remaining)
         return max(_SHORTEST, self.at + self.reset * min(1.0, share) - moment)

@@ -22,6 +22,7 @@ DATE = formatdate(NOW, usegmt=True)
         (formatdate(NOW + 90, usegmt=True), 90), (formatdate(NOW - 90, usegmt=True), 0),
         ("Friday, 15-Jan-27 08:01:30 GMT", 90), ("Fri Jan 15 08:01:30 2027", 90),
         ("Fri, 15 Jan 2027 08:01:30 -0000", 90), ("Fri, 15 Jan 2027 09:01:30 +0100", 90),
+        (f"{NOW + 90:.0f}", 90), (f"{NOW + 90:.0f}000", 90), ("1m30s", 90),
         ("", None), ("soon", None), ("-3", None), ("²", None), ("٣", None), ("1e9", None), ("nan", None),
         ("Fri, 15 Jan 99999 08:01:30 GMT", None), ("Fri, 99 Jan 2027 08:01:30 GMT", None),
         ("Fri, 15 Jan 2027 08:01:30 +99999999999999999999", None),

@@ -311,6 +311,8 @@ def spelt(pattern: str, **values: str) -> dict[str, str]:
          (100, 50, 30)),
         ({"ratelimit": '"day";r=900;t=80000, "burst";r=2;t=5',
           "ratelimit-policy": '"day";q=1000;w=86400,"burst";q=10;w=10'}, "requests", (10, 2, 5)),
+        ({"ratelimit": '"burst";r=0;t=1, "day";r=0;t=80000',
+          "ratelimit-policy": '"burst";q=10;w=1,"day";q=1000;w=86400'}, "requests", (1000, 0, 80000)),
         ({"ratelimit": '"p";r=0', "ratelimit-policy": '"p";q=10;w=60'}, "requests", (10, 0, 60)),
     ],
 )  # fmt: skip
@@ -331,6 +333,8 @@ def test_limits_in_the_spellings_of_gateways(
     [
         {"x-ratelimit-remaining-requests": "0"},  # Azure, at times: when it is back, is not said
         {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "soon"}, {"ratelimit": '"default"'},
+        {"x-ratelimit-limit": "0", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "60"},  # none
+        {"ratelimit": '"default";r=0;t=60', "ratelimit-policy": '"default";q=0;w=60'},
         {"ratelimit": '"default";r=x;t=5'}, {"ratelimit-remaining": "-1", "ratelimit-reset": "9"},
         {"ratelimit-policy": '"default";q=1;w=60'},
         {"ratelimit": '"b";r=0;t=30', "ratelimit-policy": '"b";q=65535;qu="content-bytes";w=60'},
@@ -383,6 +387,19 @@ def test_whatever_a_gateway_says_the_pause_is_a_number_up_to_an_hour(
         assert pause is not None
         assert 0 <= pause <= LONGEST_PAUSE
         json.dumps(limits.to_json(), allow_nan=False)
+
+
+def test_a_gateway_without_a_rest_is_asked_again_after_an_hour_whatever_it_says() -> None:
+    limits = RateLimits()
+    headers = {
+        "x-ratelimit-remaining": "0",
+        "x-ratelimit-reset": "86400000",
+    }  # perhaps milliseconds
+    limits.heard(limits.sent(0), 200, headers, 0)
+    assert limits.pause(0) == LONGEST_PAUSE
+    assert limits.pause(LONGEST_PAUSE) == 0
+    limits.heard(limits.sent(LONGEST_PAUSE), 200, headers, LONGEST_PAUSE)
+    assert limits.pause(LONGEST_PAUSE) == LONGEST_PAUSE
 
 
 def test_the_file_of_a_node_survives_nonsense_and_strangers(tmp_path: Path) -> None:
