@@ -121,7 +121,16 @@ class EngineGone(RunFailed):
 
 
 class Limited(Exception):
-    """The gateway refuses the request for now, by its rate limits: it is to be sent again."""
+    """The gateway refuses the request for now, by its rate limits: it is to be sent again.
+
+    Args:
+        message: the gateway's words.
+        tries: tries so far; the refusal is none.
+    """
+
+    def __init__(self, message: str, tries: int) -> None:
+        super().__init__(message)
+        self.tries = tries
 
 
 class Client:
@@ -339,10 +348,11 @@ class Client:
         scheduled: int | None = None,
         *,
         heeds_limits: bool = False,
+        tries: int = 0,
     ) -> Response:
         """Send until there is an answer, the tries are used up, or the deadline has passed.
 
-        `start` is when the request could be sent: its timeout runs from then on.
+        `start` is when the request could be sent: its timeout runs from then on. `tries` were before that.
 
         Raises:
             Limited: `heeds_limits` is set, and the gateway refuses it by its rate limits.
@@ -350,7 +360,6 @@ class Client:
         request = prepared.request
         deadline = start + int(request.timeout * 1e9)
         attempt = Attempt()
-        tries = 0
         pause = 0.0
         if prepared.error:
             attempt.fail(prepared.error, transient=False, outcome="invalid")
@@ -364,7 +373,7 @@ class Client:
             tries += 1
             attempt = await self._attempt(prepared.body, left - pause)
             if attempt.limited and heeds_limits:
-                raise Limited(attempt.error)
+                raise Limited(attempt.error or "", tries - 1)
             if not attempt.transient:
                 break
             pause = random.uniform(0, min(_LONGEST_PAUSE, _PAUSE * 2**tries))

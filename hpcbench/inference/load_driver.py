@@ -120,6 +120,8 @@ class _Turn:
     """See `Times.scheduled`."""
     refusals: int = 0
     """How often a gateway refused it by its rate limits."""
+    tries: int = 0
+    """Tries before the last refusal."""
 
 
 class _Run:
@@ -263,10 +265,10 @@ class _Run:
         self.out.add(id(request))
         try:
             response = await self.client.send(
-                turn.prepared, start, turn.scheduled, heeds_limits=heeds
+                turn.prepared, start, turn.scheduled, heeds_limits=heeds, tries=turn.tries
             )
-        except Limited:
-            turn.refusals += 1
+        except Limited as limited:
+            turn.refusals, turn.tries = turn.refusals + 1, limited.tries
             self.refused.append(turn)
             self.out.discard(id(request))
             del self.in_flight[task]

@@ -235,16 +235,20 @@ class Trajectories:
 
     async def _sent(self, client: Client, prepared: Prepared, work: _Work) -> Response | None:
         """The response, as soon as the gateway's rate limits allow it; None: the work ended before that."""
-        sample = prepared.request.sample_id
+        sample, tries = prepared.request.sample_id, 0
         for refusals in itertools.count():
             if not await work.before_its_end(client.admitted()):
                 break
             self._asking.add(sample)
             try:
                 return await client.send(
-                    prepared, time.monotonic_ns(), heeds_limits=refusals < MOST_REFUSALS
+                    prepared,
+                    time.monotonic_ns(),
+                    heeds_limits=refusals < MOST_REFUSALS,
+                    tries=tries,
                 )
-            except Limited:
+            except Limited as limited:
+                tries = limited.tries
                 self._asking.discard(sample)
         return None
 

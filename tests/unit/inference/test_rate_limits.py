@@ -204,6 +204,26 @@ def test_a_quota_that_is_used_up_ends_a_request_at_once() -> None:
     assert gateway.refused == 2
 
 
+def test_a_failed_try_counts_although_a_refusal_follows_it() -> None:
+    class Ailing(Gateway):
+        async def chat(self, asked: web.Request) -> web.Response:
+            self.moments.append(0)
+            if len(self.moments) in (1, 3):
+                return web.json_response({}, status=502)
+            if len(self.moments) in (2, 4):
+                return web.json_response({}, status=429, headers={"retry-after-ms": "1"})
+            return await super().chat(asked)
+
+    gateway = Ailing(9)
+
+    async def journey() -> list[Response]:
+        async with open_gateway(gateway) as socket:
+            return (await ask_all(socket, 1, 1))[0]
+
+    (found,) = run(journey())
+    assert (found.outcome, found.tries) == ("ok", 3)
+
+
 def test_a_gateway_that_refuses_for_ever_fails_a_request_in_the_end() -> None:
     class Never(Gateway):
         async def chat(self, asked: web.Request) -> web.Response:
