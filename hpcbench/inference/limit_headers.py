@@ -72,7 +72,7 @@ def _spelt(headers: Mapping[str, str], kind: str, name: str) -> RateLimit | None
 def _draft(headers: Mapping[str, str]) -> RateLimit | None:
     """`"name";r=5;t=30`, or `remaining=5, reset=30`.
 
-    Of several policies it is the one with the smallest rest, of equal ones for the longest time.
+    The policy with the smallest rest counts; if two have as little, that with the later reset.
     """
     said = headers.get("ratelimit", "")
     policies = {_name(one): one for one in headers.get("ratelimit-policy", "").split(",")}
