@@ -98,10 +98,17 @@ def only(caps: BudgetCaps, amount: Amount) -> Amount:
 
 
 def binds(caps: BudgetCaps, run_task: ResolvedRunTask) -> bool:
-    """Whether the budget limits a run task: one of money does so only where its model has prices."""
+    """Whether the budget limits requests of a run task to its model: one of money only if that has prices."""
     if caps.max_requests is not None or caps.max_tokens is not None:
         return True
     return caps.max_cost is not None and run_task.model.prices is not None
+
+
+def ends(caps: BudgetCaps, experiment: Experiment, run_task: ResolvedRunTask) -> bool:
+    """Whether a budget that is used up ends a run task: it limits one of its models."""
+    return binds(caps, run_task) or any(
+        binds(caps, one) for one in experiment.resolved.beside(run_task).values()
+    )
 
 
 def cost_of(run_task: ResolvedRunTask, prompt: int, answer: int, images: int) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hpcbench import slurm
 from hpcbench.errors import UserError
-from hpcbench.experiment.budget import binds, caps_of, settle, why_over
+from hpcbench.experiment.budget import caps_of, ends, settle, why_over
 from hpcbench.experiment.claims import ShardState
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
@@ -59,7 +59,7 @@ def stop_over_budget(experiment: Experiment, left: Sequence[ShardState]) -> bool
     if not ledger.over(caps):
         return False
     tasks = {name: experiment.resolved.run_task(name) for name in _names(left)}
-    ended = [name for name, one in tasks.items() if binds(caps, one)]
+    ended = [name for name, one in tasks.items() if ends(caps, experiment, one)]
     if ended:
         prices = (one.model.prices for one in experiment.resolved.run_tasks)
         currency = next((one.currency for one in prices if one is not None), "")

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import Any
 
-from hpcbench.experiment.budget import Amount, Ledger, binds, caps_of, cost_of, most_of, only
+from hpcbench.experiment.budget import Amount, Ledger, binds, caps_of, cost_of, ends, most_of, only
 from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Request, Response
@@ -40,8 +40,8 @@ class BudgetShare:
         """Rest of the slices, without the reserve for requests in flight."""
         self._spent, self._reserved = Amount(), dict[int, Amount]()
         self._reported = Amount()
-        self._dearest: dict[str, Amount] = {}
-        """Run task → the most that one of its requests took, by kind."""
+        self._dearest: dict[tuple[str, str], Amount] = {}
+        """Run task and model → the most that one of its requests took, by kind."""
         self._matters = False
         """Whether a request costs money, or has a limit."""
         self.empty = False
@@ -55,7 +55,7 @@ class BudgetShare:
 
     def rests(self, run_task: ResolvedRunTask) -> bool:
         """Whether nothing more of a run task can be paid."""
-        return self.empty and binds(self.caps, run_task)
+        return self.empty and ends(self.caps, self._experiment, run_task)
 
     async def reserve(self, run_task: ResolvedRunTask, request: Request) -> bool:
         """Reserve what a request may take; False: the budget is used up."""
@@ -91,8 +91,9 @@ class BudgetShare:
             answered = response.outcome not in ("invalid", "failed")
             if answered and not prompt + answer:  # the endpoint counts no tokens
                 took = took.most(reserved._replace(requests=0))
-            dearest = self._dearest.get(run_task.name, Amount())
-            self._dearest[run_task.name] = dearest.most(took._replace(requests=1))
+            of = run_task.name, run_task.model.name
+            dearest = self._dearest.get(of, Amount())
+            self._dearest[of] = dearest.most(took._replace(requests=1))
         with self._counting:
             self._left = self._left.plus(reserved).minus(took)
         self._spent = self._spent.plus(took)
@@ -116,7 +117,7 @@ class BudgetShare:
 
     def _likely(self, run_task: ResolvedRunTask, request: Request) -> Amount:
         """Expected cost of a request: that of the dearest so far; at first of an answer of full length."""
-        known = self._dearest.get(run_task.name)
+        known = self._dearest.get((run_task.name, run_task.model.name))
         if known is not None:
             return known
         answer = int(request.generation.get("max_tokens") or 0)

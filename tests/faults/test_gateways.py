@@ -322,3 +322,28 @@ def test_a_worker_that_dies_takes_no_budget_with_it(bench: Bench) -> None:
 
     asked = len(trial.answers())
     assert 25 <= asked <= 30 + 2, "what a dead worker sent after its last word is not known"
+
+
+@elsewhere
+def test_a_budget_of_a_model_beside_an_agents_own_ends_the_agent(
+    bench: Bench, gateway: tuple[Gateway, str]
+) -> None:
+    limited, url = gateway
+    limited.limit = 1000
+    bench.model(
+        "elsewhere", engine="remote", source="", package=None,
+        engine_options={"base_url": url, "model": "m", "auth": {"type": "none"}},
+        prices={"input": 1.0, "output": 1.0},
+    )  # fmt: skip
+    bench.script(answer_ms=[1, 3], calls=[["hand_over", {"agent": "writer"}]])
+    roles = {"thinker": {"prompt": "Think."}, "writer": {"prompt": "Write.", "model_of": "reads"}}
+    thinks = {"agent": {"tools": ["calculator"], "agents": roles}, "concurrency": 2}
+    reads = {"name": "reads", "model": "elsewhere", "generation": {"max_tokens": 16}}
+    trial = bench.submit(bench.plan(thinks, reads, max_cost=0.00006))
+
+    now = trial.wait("incomplete")
+
+    assert limited.answered == 6, "each one costs 10 millionths"
+    assert all("not asked: budget (6e-05" in one["reason"] for one in now["run_tasks"])
+    assert trial.rounds == 1
+    assert len(trial.shard_events("numbers")) < 40
