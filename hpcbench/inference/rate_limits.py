@@ -184,7 +184,7 @@ class RateLimits:
 
     def pause(self, moment: float) -> float | None:
         """Seconds until a request may be sent; 0: now; None: when the next answer comes."""
-        self._listen()
+        self._listen(moment)
         if moment < self._until:
             return self._until - moment
         if self._unheard >= self._window:
@@ -246,13 +246,13 @@ class RateLimits:
         each = 1.0 if kind == "requests" else max(1.0, self.tokens_each)
         return (self._unheard + 1) * each
 
-    def _listen(self) -> None:
-        """Take over a later moment that another process of this node wrote."""
+    def _listen(self, moment: float) -> None:
+        """Take over a later moment, still to come, that another process of this node wrote."""
         until = -math.inf if self.shared is None else self.shared.read()
         if until > self._heard:
             self._heard = until
-            if until > self._until and until <= now() + LONGEST_PAUSE:
-                self._until = until + self._spread(until - now())
+            if max(self._until, moment) < until <= moment + LONGEST_PAUSE:
+                self._until = until + self._spread(until - moment)
                 self._window, self._threshold = 1.0, max(1.0, self._unheard / 2)
 
     def _refuse(self, sent: RequestInFlight, headers: Mapping[str, str], moment: float) -> None:

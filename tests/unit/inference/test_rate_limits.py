@@ -102,6 +102,16 @@ def test_workers_of_a_node_wait_together_after_one_was_refused(tmp_path: Path) -
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_refusal_of_an_earlier_run_holds_nothing_up_once_its_pause_is_over(
+    tmp_path: Path,
+) -> None:
+    Shared(tmp_path, "k").write(now() - 5)
+    limits = RateLimits(Shared(tmp_path, "k"))
+    assert limits.pause(now()) == 0
+    limits.sent(now())
+    assert limits.pause(now()) == 0
+
+
 def test_a_gateway_that_is_away_and_says_until_when_is_waited_for() -> None:
     gateway = Gateway(3, "seconds", windowed=True)
     gateway.refusal = 503
