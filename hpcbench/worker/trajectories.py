@@ -166,7 +166,7 @@ class Trajectories:
         except EngineGone as gone:
             gone.in_flight = tuple(self._asking)
             # Calls go on without an engine: one that must not be repeated would be lost if it were cut off.
-            work.end()
+            work.gone.set()
             if running:
                 await asyncio.wait(running)
             raise
@@ -213,7 +213,7 @@ class Trajectories:
         if model_of:
             request = replace(request, generation=self._generation[model_of])
         if budget is not None and not await budget.reserve(request):
-            work.end()
+            work.unpaid = True
             raise _Ended
         response: Response | None = None
         try:
@@ -276,23 +276,24 @@ class _Work:
 
     def __init__(self, commits: _Commits, stop: asyncio.Event) -> None:
         self.commits, self._stop = commits, stop
-        self._over = asyncio.Event()
-
-    def end(self) -> None:
-        """The budget is used up, or the engine is gone."""
-        self._over.set()
+        self.unpaid = False
+        self.gone = asyncio.Event()
 
     def is_set(self) -> bool:
-        """Whether no request is sent any more."""
-        return self._over.is_set() or self._stop.is_set()
+        """Whether no further request is sent."""
+        return self.unpaid or self._cut
+
+    @property
+    def _cut(self) -> bool:
+        return self.gone.is_set() or self._stop.is_set()
 
     async def before_its_end(self, awaited: Coroutine[Any, Any, object]) -> bool:
-        """Wait for something or for the end; returns whether it came before the end."""
-        coming = asyncio.ensure_future(awaited)
-        waiting = {coming, *(asyncio.ensure_future(one.wait()) for one in (self._stop, self._over))}
+        """Wait until a paid request may be sent; False: it is stopped, or the engine is gone, before that."""
+        awaiting = (awaited, self._stop.wait(), self.gone.wait())
+        waiting = [asyncio.ensure_future(one) for one in awaiting]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            return not self.is_set()
+            return not self._cut
         finally:
             for one in waiting:
                 one.cancel()

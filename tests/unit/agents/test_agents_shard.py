@@ -64,12 +64,15 @@ class SlowTools(Tools):
 
 @dataclass
 class Purse:
-    """Counts requests."""
+    """Counts requests, and pays so many."""
 
+    pays: int = 100
     reserved: int = 0
     spent: list[Response | None] = field(default_factory=list)
 
     async def reserve(self, request: Request) -> bool:
+        if self.reserved + len(self.spent) == self.pays:
+            return False
         self.reserved += 1
         return True
 
@@ -131,6 +134,17 @@ async def test_an_agents_requests_wait_as_long_as_a_gateway_refuses_them(tmp_pat
     assert gateway.refused == 12
     assert sorted(one.tries for one in purse.spent if one) == [1, 2], "a refusal is no try"
     assert purse.reserved == 0
+
+
+async def test_a_paid_request_waits_for_the_gateway_although_the_budget_is_used_up(
+    tmp_path: Path,
+) -> None:
+    gateway, purse = Shut(4, {"retry-after-ms": "50"}), Purse(pays=1)
+    async with open_gateway(gateway) as socket, Client(socket, "key", "tiny") as client:
+        trajectories, asked, taken = scene(tmp_path, client, Tools(), purse)
+        answers = trajectories.answers(asked, taken, 2, asyncio.Event())
+        found = [one.outcome async for one in answers]
+    assert (found, len(purse.spent), purse.reserved) == (["ok"], 1, 0)
 
 
 async def test_an_agent_that_is_to_end_does_not_wait_for_the_gateway(tmp_path: Path) -> None:
