@@ -59,13 +59,20 @@ def stop_over_budget(experiment: Experiment, left: Sequence[ShardState]) -> bool
     if not ledger.over(caps):
         return False
     tasks = {name: experiment.resolved.run_task(name) for name in _names(left)}
-    ended = [name for name, one in tasks.items() if ends(caps, experiment, one)]
+    ended = {name for name, one in tasks.items() if ends(caps, experiment, one)}
+    ended |= _without_comparison(experiment, ended) & set(tasks)
     if ended:
         prices = (one.model.prices for one in experiment.resolved.run_tasks)
         currency = next((one.currency for one in prices if one is not None), "")
         why = why_over(caps, ledger.taken(), currency)
-        control_request(experiment, "stop", ended, f"{why}; {_raise(experiment.id)}")
+        control_request(experiment, "stop", sorted(ended), f"{why}; {_raise(experiment.id)}")
     return bool(ended)
+
+
+def _without_comparison(experiment: Experiment, ended: set[str]) -> set[str]:
+    """Arms that lose their other arm where these run tasks end."""
+    pairs = experiment.resolved.pairs.values()
+    return {name for arms in pairs if ended.intersection(arms) for name in arms}
 
 
 def _raise(experiment: str) -> str:
@@ -94,10 +101,7 @@ def next_groups(
     for state in left:
         count[state.shard.run_task] = count.get(state.shard.run_task, 0) + 1
     given_up = {name for name in count if troubles.level(resolved.run_task(name).model) is None}
-    # One arm without the other has no comparison.
-    given_up |= {
-        name for arms in resolved.pairs.values() if given_up.intersection(arms) for name in arms
-    }
+    given_up |= _without_comparison(experiment, given_up)
     found: list[Group] = []
     shapes: dict[str, tuple[str, ...]] = {}
     """Id of a planned group → ids of its groups in this round, one a shape; `after` names planned ones."""
