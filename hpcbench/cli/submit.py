@@ -25,7 +25,7 @@ from hpcbench.experiment.outcome import ended, outcome
 from hpcbench.experiment.submission import SUPERVISE, rounds
 from hpcbench.experiment.submission_lock import submitting
 from hpcbench.number_format import many
-from hpcbench.registry.budget_checks import without_effect
+from hpcbench.registry.budget_checks import mistakes
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.settings import typed
 from hpcbench.schema.experiment_plan import BudgetCaps
@@ -234,7 +234,7 @@ def _budget(arguments: argparse.Namespace, experiment: Experiment) -> dict[str, 
         if not 0 < most < float("inf"):
             what = f"{typed(name, f'{most:g}')} is no budget"
             raise UserError(what, remedy="give a number above 0")
-    wrong = without_effect(BudgetCaps(**given), experiment.resolved.run_tasks)
+    wrong = mistakes(BudgetCaps(**given), experiment.resolved.run_tasks)
     if problems := [problem for _, problem in wrong]:
         raise UserError(*problems)
     return budget

@@ -9,10 +9,30 @@ from hpcbench.schema.experiment_plan import BudgetCaps
 from hpcbench.schema.plan import ResolvedRunTask
 
 
-def without_effect(
+def mistakes(
     caps: BudgetCaps, run_tasks: Sequence[ResolvedRunTask]
 ) -> Iterator[tuple[str, Problem]]:
-    """Parts of a budget that could not end a run, by their key."""
+    """Parts of a budget, by their key, that could end no run, or that pay no request of a run task."""
+    yield from _without_effect(caps, run_tasks)
+    for one in run_tasks:
+        answer, prices = one.task.generation.max_tokens or 0, one.model.prices
+        cost = 0.0 if prices is None else prices.cost(0, answer)
+        if caps.max_tokens is not None and answer > caps.max_tokens:
+            yield "max_tokens", _too_small("max_tokens", one, f"{answer:,}")
+        if caps.max_cost is not None and prices is not None and cost > caps.max_cost:
+            yield "max_cost", _too_small("max_cost", one, f"{cost:,g} {prices.currency}")
+
+
+def _too_small(key: str, run_task: ResolvedRunTask, most: str) -> Problem:
+    return Problem(
+        f"{key} pays no request of '{run_task.name}', whose answer alone may take {most}",
+        remedy="raise it, or lower the run task's `generation.max_tokens`",
+    )
+
+
+def _without_effect(
+    caps: BudgetCaps, run_tasks: Sequence[ResolvedRunTask]
+) -> Iterator[tuple[str, Problem]]:
     modules = [one.ml_task.module for one in run_tasks if one.ml_task.module is not None]
     for key, most in caps:
         if modules and most is not None:

@@ -10,7 +10,7 @@ from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, Problem, UserError, nearest, unknown
 from hpcbench.registry import sites
 from hpcbench.registry.agent_checks import AgentChecks
-from hpcbench.registry.budget_checks import without_effect
+from hpcbench.registry.budget_checks import mistakes
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.database_address import problems
 from hpcbench.registry.engine_limits import beyond
@@ -462,7 +462,7 @@ class Checks:
         self, plan: ExperimentPlan, run_tasks: Sequence[ResolvedRunTask], source: Source
     ) -> None:
         """The plan's budget against its run tasks."""
-        for key, problem in without_effect(plan.budget, run_tasks):
+        for key, problem in mistakes(plan.budget, run_tasks):
             self.found.say(source, (key,), problem.message, problem.remedy)
 
     def _version(

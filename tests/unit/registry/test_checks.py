@@ -1156,3 +1156,12 @@ def test_a_budget_of_money_needs_prices_in_one_currency(files: Files) -> None:
     assert any("currency" in line for line in files.refusal(paid))
     files.write("models/org/tiny.yaml", text + "prices: {input: 1, output: 2, currency: EUR}\n")
     assert files.resolved(paid).run_tasks[0].model.prices is not None
+    (said,) = files.refusal(PLAN + "max_cost: 0.001\n")
+    assert "max_cost pays no request of 'first', whose answer alone may take 0.002048 EUR" in said
+
+
+def test_a_budget_of_tokens_pays_at_least_one_answer(files: Files) -> None:
+    (said,) = files.refusal(PLAN + "max_tokens: 1000\n")
+    assert "max_tokens pays no request of 'first', whose answer alone may take 1,024" in said
+    assert "raise it, or lower the run task's `generation.max_tokens`" in said
+    assert files.resolved(PLAN + "max_tokens: 1024\n").plan.max_tokens == 1024
