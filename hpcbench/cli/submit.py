@@ -212,7 +212,8 @@ def resume(arguments: argparse.Namespace) -> int:
 
     found = advance(experiment, again=True, force=arguments.force)
     if found == "running":
-        say(f"{experiment.id} is running: nothing to resume")
+        later = "; workers that start later have the new budget" if budget else ""
+        say(f"{experiment.id} is running: nothing to resume{later}")
         return finish(experiment, as_json=arguments.json) if arguments.wait else 0
     if found == "concluded":
         say(

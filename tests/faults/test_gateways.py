@@ -298,6 +298,8 @@ def test_a_budget_that_comes_with_resume_has_the_requests_before_it(bench: Bench
     bench.script(answer_ms=[100, 150])
     trial = bench.submit(bench.plan({"concurrency": 1}))
     until(lambda: trial.answered() >= 5, "answers")
+    said = "".join(bench.run("resume", trial.id, "--max-requests", "1000"))
+    assert "is running: nothing to resume; workers that start later have the new budget" in said
     bench.run("pause", trial.id)
     trial.wait("paused")
     before = len(trial.answers())
