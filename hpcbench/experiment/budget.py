@@ -223,6 +223,8 @@ class Ledger:
             state.taken = state.taken.minus(amount)
             self._slices.pop(worker, None)
             self._settled.add(worker)
+            if word == "gone" and any(one > _EPSILON for one in amount):
+                state.over = None  # a worker that found nothing left did not know of this
 
 
 def settle(experiment: Experiment) -> Ledger:

@@ -91,6 +91,21 @@ def test_a_dead_worker_keeps_what_it_spent_and_loses_the_rest(tmp_path: Path) ->
     assert settle(here).taken() == Amount(12, 120, 0.5), "a second time changes nothing"
 
 
+def test_what_a_dead_worker_held_is_asked_although_another_was_refused_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = Experiment(tmp_path)
+    ledger = Ledger(experiment)
+    for worker in ("dead", "ended"):
+        assert ledger.take(worker, Amount(50), Amount(1), CAPS)
+    ledger.report_over("ended", CAPS)
+    ledger.give_back("ended", Amount(1))
+    assert ledger.over(CAPS), "what a living worker left does not pay a request"
+    monkeypatch.setattr(budget, "_last_words", lambda _: [("dead", Amount(30))])
+    assert not settle(experiment).over(CAPS)
+    assert settle(experiment).taken() == Amount(79)
+
+
 def test_a_user_raises_the_budget_and_the_plan_has_the_rest(tmp_path: Path) -> None:
     here = Experiment(tmp_path)
     control_request(here, "resume", budget={"max_cost": 3.0})
