@@ -463,16 +463,14 @@ def _redirected(answer: aiohttp.ClientResponse) -> str:
 def _headers(answer: aiohttp.ClientResponse) -> list[tuple[str, str]]:
     """Headers to pass on. A date would be read by another clock than the endpoint's, so seconds go on."""
     said = {name.lower(): value for name, value in answer.headers.items()}
-    wait = retry_after.seconds(said)
     passed = []
     for name, value in answer.headers.items():
         low = name.lower()
         if low in _NOT_PASSED:
             continue
-        if low == "retry-after" and wait is not None:
-            value = f"{wait:g}"
-        elif "ratelimit" in low and "reset" in low and retry_after.is_moment(value):
-            value = f"{retry_after.reset(value, said):g}"
+        until = low == "retry-after" or ("ratelimit" in low and "reset" in low)
+        if until and retry_after.is_moment(value):
+            value = f"{retry_after.reset(value, said):.3f}".rstrip("0").rstrip(".")
         passed.append((name, value))
     return passed
 

@@ -143,6 +143,7 @@ class Endpoint:
             "x-ratelimit-reset": str(int(clock) + 8), "anthropic-ratelimit-tokens-reset":
             datetime.fromtimestamp(int(clock) + 9, timezone.utc).isoformat(),
             "x-ratelimit-reset-requests": "6m0s",
+            "ratelimit-reset": str(int(clock) + 30 * 86400),
         }  # fmt: skip
         return self._error(429, "Rate limit reached", "rate_limit_exceeded", **more)
 
@@ -346,6 +347,7 @@ def test_a_date_to_wait_for_is_passed_on_as_seconds_of_the_endpoints_clock(share
     assert headers["X-RateLimit-Reset"] == "8"
     assert headers["anthropic-ratelimit-tokens-reset"] == "9"
     assert headers["x-ratelimit-reset-requests"] == "6m0s"
+    assert headers["ratelimit-reset"] == "2592000"
 
 
 def test_an_answer_that_breaks_off_there_breaks_off_here(shared: Relay) -> None:
