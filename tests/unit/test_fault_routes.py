@@ -25,6 +25,8 @@ ALONE = {
 """Tests of an experiment that others share."""
 
 ELSEWHERE = {
+    "test_a_budget_of_a_model_beside_an_agents_own_ends_the_agent",
+    "test_a_budget_that_ends_one_arm_of_a_comparison_ends_the_other",
     "test_a_gateways_limits_fail_no_sample_and_the_run_says_that_they_held_it_up",
     "test_a_load_says_which_token_it_waits_for_and_its_failed_requests_count",
     "test_a_load_that_fails_without_a_token_leaves_its_figures",
