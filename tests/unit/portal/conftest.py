@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.portal import worker_series
 from hpcbench.portal.index import open_index
 from hpcbench.portal.index.sql_index import Index
 from tests.unit.portal import postgres
@@ -33,6 +34,12 @@ def index(database: str | None, tmp_path: Path) -> Iterator[Index]:
     found = open_index(database, tmp_path)
     yield found
     found.close()
+
+
+@pytest.fixture(autouse=True)
+def _whole_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at workers reads all that is new, also where the machine is too busy to do so in its time."""
+    monkeypatch.setattr(worker_series, "LOOK_SECONDS", 60.0)
 
 
 @pytest.fixture(autouse=True)
