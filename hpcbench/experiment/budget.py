@@ -7,7 +7,8 @@ exclusively and never changed, so all records have one order and no two workers 
 - `back`: a worker that ends returns what it did not spend of its slices;
 - `gone`: the same for a worker that died, by its last event `budget`; written when no worker is left. A
   worker without a budget has no slices, so all that it spent is beyond them;
-- `over`: a worker was refused a slice: this is how a run ends.
+- `over`: a worker can pay no request, and this is how a run ends: its amount is what may be left then, as
+  each worker may return a part that pays none.
 
 A worker that dies keeps its slices until then, so others never spend them.
 """
@@ -117,12 +118,18 @@ def cost_of(run_task: ResolvedRunTask, prompt: int, answer: int, images: int) ->
     return 0.0 if prices is None else prices.cost(prompt, answer, images)
 
 
+_LEAST = Amount(1, 1, 2 * _EPSILON)
+"""Less pays no request."""
+
+
 @dataclass
 class _State:
     taken: Amount = Amount()
     """Slices without what came back."""
     over: Mapping[str, Any] | None = None
     """The budget that a worker found used up; None: none did."""
+    rest: Amount = Amount()
+    """The rest of that budget which may be left."""
 
 
 class Ledger:
@@ -152,9 +159,9 @@ class Ledger:
         return worker in self._settled
 
     def over(self, caps: BudgetCaps) -> bool:
-        """Whether a worker found this very budget used up."""
-        self._look()
-        return self._state.over == caps.model_dump()
+        """Whether so little is left that nothing more is asked."""
+        left = most_of(caps).minus(self.taken())
+        return not left.covers(only(caps, _LEAST).most(self._rest(caps)))
 
     def take(self, worker: str, wanted: Amount, least: Amount, caps: BudgetCaps) -> Amount | None:
         """Take a slice.
@@ -186,10 +193,16 @@ class Ledger:
             if self.settled(worker):
                 return  # another process did
 
-    def report_over(self, worker: str, caps: BudgetCaps) -> None:
-        """Record that the budget does not suffice for another request."""
-        while not self.over(caps) and not self._write("over", worker, Amount(), caps):
-            pass
+    def report_over(self, worker: str, caps: BudgetCaps, rest: Amount) -> None:
+        """Record that the budget does not suffice for another request, if so much or less is left."""
+        rest = only(caps, rest)
+        while not self._rest(caps).covers(rest):
+            self._write("over", worker, rest, caps)
+
+    def _rest(self, caps: BudgetCaps) -> Amount:
+        """The rest that may be left of this very budget; 0: no worker found it used up."""
+        self._look()
+        return self._state.rest if self._state.over == caps.model_dump() else Amount()
 
     def _write(
         self, word: Word, worker: str, amount: Amount, caps: BudgetCaps | None = None
@@ -215,7 +228,8 @@ class Ledger:
         amount = Amount(*(float(record[name]) for name in Amount._fields))
         word: Word = record["budget"]
         if word == "over":
-            state.over = record["caps"]
+            before = state.rest if state.over == record["caps"] else Amount()
+            state.over, state.rest = record["caps"], amount.most(before)
         elif word == "take":
             state.taken = state.taken.plus(amount)
             self._slices[worker] = self._slices.get(worker, Amount()).plus(amount)
@@ -223,8 +237,6 @@ class Ledger:
             state.taken = state.taken.minus(amount)
             self._slices.pop(worker, None)
             self._settled.add(worker)
-            if word == "gone" and any(one > _EPSILON for one in amount):
-                state.over = None  # a worker that found nothing left did not know of this
 
 
 def settle(experiment: Experiment) -> Ledger:

@@ -234,17 +234,16 @@ class _Run:
                 await self.landed.wait()
             else:
                 return None
-        return self.refused.popleft()
+        turn = self.refused.popleft()
+        return turn if await self._paid(turn.prepared.request) else None
 
     async def _next_new(self) -> _Turn | None:
         preparing = await self.ready.get()
         if preparing is None:
             return None
         prepared = await preparing
-        if self.budget is not None:
-            if not await self.budget.reserve(prepared.request):
-                return None
-            self.reserved[id(prepared.request)] = prepared.request
+        if not await self._paid(prepared.request):
+            return None
         if self.begin is None:
             self.begin = time.monotonic_ns()
             if self.adaptive is not None:
@@ -257,6 +256,14 @@ class _Run:
         scheduled = self.begin + int(offset * 1e9)
         await asyncio.sleep((scheduled - time.monotonic_ns()) / 1e9)
         return _Turn(prepared, scheduled)
+
+    async def _paid(self, request: Request) -> bool:
+        """Reserve the budget for a request; False: it is used up."""
+        if self.budget is not None:
+            if not await self.budget.reserve(request):
+                return False
+            self.reserved[id(request)] = request
+        return True
 
     async def _ask(self, turn: _Turn, start: int) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
@@ -271,6 +278,9 @@ class _Run:
             turn.refusals, turn.tries = turn.refusals + 1, limited.tries
             self.refused.append(turn)
             self.out.discard(id(request))
+            if self.budget is not None:  # a new request may wait for what this one would take
+                del self.reserved[id(request)]
+                self.budget.release(request)
             del self.in_flight[task]
             if self.adaptive is not None:
                 self.adaptive.limited()

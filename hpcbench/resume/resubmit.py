@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hpcbench import slurm
 from hpcbench.errors import UserError
-from hpcbench.experiment.budget import caps_of, ends, most_of, settle, why_over
+from hpcbench.experiment.budget import caps_of, ends, settle, why_over
 from hpcbench.experiment.claims import ShardState
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
@@ -56,7 +56,7 @@ def stop_over_budget(experiment: Experiment, left: Sequence[ShardState]) -> bool
     if all(one is None for one in caps.model_dump().values()):
         return False
     ledger = settle(experiment)
-    if not ledger.over(caps) and most_of(caps).covers(ledger.taken()):
+    if not ledger.over(caps):
         return False
     tasks = {name: experiment.resolved.run_task(name) for name in _names(left)}
     ended = {name for name, one in tasks.items() if ends(caps, experiment, one)}

@@ -46,6 +46,8 @@ class BudgetShare:
         """Whether a request costs money, or has a limit."""
         self.empty = False
         """Whether the budget does not suffice for another request."""
+        self._returned = asyncio.Event()
+        """Set when a request in flight took less than was reserved for it, or the budget is used up."""
 
     def of(self, run_task: ResolvedRunTask) -> TaskBudgetShare:
         """The share for a run task's requests. Those that no budget limits count for a later budget."""
@@ -58,12 +60,25 @@ class BudgetShare:
         return self.empty and ends(self.caps, self._experiment, run_task)
 
     async def reserve(self, run_task: ResolvedRunTask, request: Request) -> bool:
-        """Reserve what a request may take; False: the budget is used up."""
+        """Reserve what a request may take; False: the budget is used up.
+
+        If less is left it waits for requests in flight: most take less than was reserved for them.
+        """
         likely = self._likely(run_task, request)
         if binds(self.caps, run_task):
-            limited = only(self.caps, likely)
-            if not self.empty and not only(self.caps, self._left).covers(limited):
-                await asyncio.to_thread(self._refill, limited)
+            while not self.empty and not only(self.caps, self._left).covers(
+                limited := only(self.caps, likely)
+            ):
+                self._returned.clear()
+                if await asyncio.to_thread(self._refill, limited):
+                    continue
+                if self._reserved:
+                    await self._returned.wait()
+                else:
+                    self.empty = True
+                    self._returned.set()
+                    await asyncio.to_thread(self._report_empty, limited)
+                likely = self._likely(run_task, request)
             if self.empty:
                 return False
         with self._counting:
@@ -75,6 +90,7 @@ class BudgetShare:
         """A request is not sent after all."""
         with self._counting:
             self._left = self._left.plus(self._reserved.pop(id(request)))
+        self._returned.set()
 
     def spend(self, run_task: ResolvedRunTask, request: Request, response: Response | None) -> None:
         """Count what a request took; None: its answer is lost, so what was reserved counts."""
@@ -97,6 +113,7 @@ class BudgetShare:
         with self._counting:
             self._left = self._left.plus(reserved).minus(took)
         self._spent = self._spent.plus(took)
+        self._returned.set()
 
     def tell(self, *, final: bool = False) -> None:
         """Log what is spent, with the requests in flight, if it changed: it counts if the worker dies.
@@ -124,8 +141,8 @@ class BudgetShare:
         images = sum(len(one.images) for one in request.messages)
         return Amount(1, answer, cost_of(run_task, 0, answer, images))
 
-    def _refill(self, likely: Amount) -> None:
-        """Take a slice; small ones at first, then as much as was spent so far."""
+    def _refill(self, likely: Amount) -> bool:
+        """Take a slice; small ones at first, then as much as was spent so far. False: too little is left."""
         with self._taking:
             least = likely.minus(only(self.caps, self._left)).most(Amount())
             wanted = only(self.caps, self._whole()).plus(likely)
@@ -135,11 +152,15 @@ class BudgetShare:
                 self._worker, wanted.least(share).whole().most(least), least, self.caps
             )
             if part is None:
-                self.empty = True
-                self._ledger.report_over(self._worker, self.caps)
-                return
+                return False
             with self._counting:
                 self._left = self._left.plus(part)
+            return True
+
+    def _report_empty(self, likely: Amount) -> None:
+        """Record that nothing more is asked; each worker may leave what pays no request."""
+        with self._taking:
+            self._ledger.report_over(self._worker, self.caps, likely.times(self._workers))
 
     def _whole(self) -> Amount:
         """The spent amount, with the requests in flight."""

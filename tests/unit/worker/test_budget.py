@@ -25,7 +25,9 @@ from hpcbench.schema.records import Request, Response, Times
 from hpcbench.worker import budget_share
 from hpcbench.worker.budget_share import BudgetShare
 from tests.mock_openai import Script, Server
+from tests.unit.inference.limited import Gateway
 from tests.unit.inference.talking import request, run
+from tests.unit.inference.test_rate_limits import open_gateway
 
 CAPS = BudgetCaps(max_requests=100)
 
@@ -52,7 +54,7 @@ def test_workers_that_take_at_once_never_take_more_than_there_is(tmp_path: Path)
         ledger, whole = Ledger(Experiment(tmp_path)), 0.0
         while part := ledger.take(f"w{number}", Amount(7), Amount(1), CAPS):
             whole += part.requests
-        ledger.report_over(f"w{number}", CAPS)
+        ledger.report_over(f"w{number}", CAPS, Amount(1))
         return whole
 
     with ThreadPoolExecutor(8) as pool:
@@ -98,12 +100,28 @@ def test_what_a_dead_worker_held_is_asked_although_another_was_refused_meanwhile
     ledger = Ledger(experiment)
     for worker in ("dead", "ended"):
         assert ledger.take(worker, Amount(50), Amount(1), CAPS)
-    ledger.report_over("ended", CAPS)
+    ledger.report_over("ended", CAPS, Amount(2))
     ledger.give_back("ended", Amount(1))
     assert ledger.over(CAPS), "what a living worker left does not pay a request"
     monkeypatch.setattr(budget, "_last_words", lambda _: [("dead", Amount(30))])
     assert not settle(experiment).over(CAPS)
     assert settle(experiment).taken() == Amount(79)
+
+
+def test_a_budget_is_over_by_what_is_left_of_it(tmp_path: Path) -> None:
+    ledger = Ledger(Experiment(tmp_path))
+    caps = BudgetCaps(max_requests=10, max_tokens=1000)
+    assert ledger.take("a", Amount(4, 900), Amount(1, 100), caps)
+    assert ledger.take("b", Amount(1, 200), Amount(1, 200), caps) is None
+    ledger.report_over("b", caps, Amount(2, 400))
+    assert ledger.over(caps)
+    ledger.give_back("a", Amount(0, 250))
+    assert ledger.over(caps), "two workers may leave so much, each too little for a request"
+    ledger.give_back("c", Amount(0, 100))
+    assert not ledger.over(caps), "a worker that was drained gave it back"
+    used_up = BudgetCaps(max_requests=4, max_cost=5)
+    assert ledger.over(used_up), "another budget that pays no request either"
+    assert not ledger.over(BudgetCaps(max_requests=5, max_cost=5))
 
 
 def test_a_user_raises_the_budget_and_the_plan_has_the_rest(tmp_path: Path) -> None:
@@ -264,6 +282,45 @@ def test_a_request_that_is_lost_counts_as_much_as_it_might_have_taken(
     run(reserve())
     one.share.close()
     assert Ledger(Experiment(tmp_path)).taken().tokens == lost.generation["max_tokens"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_budget_that_pays_few_answers_of_full_length_is_spent_by_short_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    caps = BudgetCaps(max_tokens=2000)
+    shares = [Worker(tmp_path, caps, monkeypatch, f"w{n}", workers) for n in range(workers)]
+
+    async def ask(one: Worker, server: str) -> None:
+        async with Client(server, "key", "tiny") as client:
+            requests = (request(f"a{number}", max_tokens=300) for number in range(500))
+            async for _ in drive(client, requests, 32, asyncio.Event(), budget=one.task):
+                pass
+        one.share.close()
+
+    async def journey() -> None:
+        async with Server(server := str(tmp_path / "s"), Script(gap=0.001)):
+            await asyncio.gather(*(ask(one, server) for one in shares))
+
+    run(journey())
+    ledger = Ledger(Experiment(tmp_path))
+    assert ledger.taken().tokens > 1900, "32 at once might take 9600"
+    assert ledger.over(caps)
+
+
+def test_requests_that_a_gateway_refuses_do_not_hold_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, gateway = Worker(tmp_path, BudgetCaps(max_requests=30), monkeypatch, "w"), Gateway(6)
+
+    async def journey() -> int:
+        async with open_gateway(gateway) as server:
+            return len(await one.ask(server, "a", 60, at_once=12))
+
+    assert run(journey()) + 1 == gateway.answered == 30
+    assert gateway.refused
+    one.share.close()
+    assert Ledger(Experiment(tmp_path)).taken().requests == 30
 
 
 def test_a_run_that_ends_while_a_slice_is_taken_gives_it_back(
