@@ -97,8 +97,9 @@ async def warm_up(
     requests: Iterable[Request],
     concurrency: int,
     budget: Budget | None = None,
+    stop: asyncio.Event | None = None,
 ) -> int:
-    """Send these before any timing; returns the number of answers.
+    """Send these before any timing, until `stop` is set; returns the number of answers.
 
     They must be other items than the timed ones, or `as_new` of those: an engine caches images and prompts,
     and would answer repeated ones faster than it can.
@@ -106,7 +107,7 @@ async def warm_up(
     Raises:
         EngineGone: the engine died.
     """
-    answers = drive(client, requests, concurrency, asyncio.Event(), budget=budget)
+    answers = drive(client, requests, concurrency, stop or asyncio.Event(), budget=budget)
     async with contextlib.aclosing(answers) as responses:
         return sum([response.text is not None async for response in responses])
 

@@ -322,9 +322,11 @@ class Worker:
         return run_task.model.model_copy(update={"source": near, "gpus": gpus})
 
     async def _watch_wishes(self) -> None:
-        """Follow the users' requests while the worker runs."""
+        """Follow the users' requests, and log what is spent, while the worker runs."""
         while True:
             await asyncio.sleep(WISH_SECONDS)
+            with contextlib.suppress(OSError):  # a disk that is full is detected elsewhere, too
+                self.budget_share.tell()
             await self._look_at_wishes()
             if self.control.cancelled or self.control.paused:
                 self._drain("cancel" if self.control.cancelled else "pause")
@@ -551,7 +553,6 @@ class Worker:
                         answered=answered,
                         **dict[str, Any](progress),
                     )
-                    self.budget_share.tell()
                     last_news = now
         taken.acknowledge()
         if not only:
@@ -640,8 +641,9 @@ class Worker:
                 asking.others(count, avoided),
                 at_once,
                 self.budget_share.of(asking.run_task),
+                self.halt,
             )
-            self.serving.warm = True
+            self.serving.warm = not self.halt.is_set()
 
     def _concurrency(self, run_task: ResolvedRunTask) -> int | Adaptive:
         """Requests in flight; for an endpoint elsewhere `auto` is only the upper limit of the search."""

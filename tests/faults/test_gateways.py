@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -110,6 +111,30 @@ def test_a_gateways_limits_fail_no_sample_and_the_run_says_that_they_held_it_up(
     assert reported["limits"]["refused"] == limited.refused
     assert reported["load"]["route"] == "proxied", "a relay is a hop in any case"
     assert reported["tries"] == SAMPLES, "a refusal is no try"
+
+
+@elsewhere
+def test_a_worker_that_has_to_end_does_not_wait_for_a_gateway_with_its_warm_up(
+    bench: Bench, gateway: tuple[Gateway, str]
+) -> None:
+    limited, url = gateway
+    limited.limit = limited.left = 0
+    bench.model(
+        "elsewhere", engine="remote", source="", package=None,
+        engine_options={"base_url": url, "model": "m", "auth": {"type": "none"}},
+    )  # fmt: skip
+    trial = bench.submit(bench.plan({"model": "elsewhere", "warm_up": 1}))
+    until(lambda: limited.refused, "a refusal")
+    bench.run("pause", trial.id)
+    begin = time.monotonic()
+
+    trial.wait("paused")
+
+    assert time.monotonic() - begin < 30
+    limited.limit = 1000
+    trial.resume()
+    trial.wait("done")
+    assert limited.answered == SAMPLES + 1, "the warm-up came after all"
 
 
 @elsewhere
@@ -326,6 +351,21 @@ def test_a_worker_that_dies_takes_no_budget_with_it(bench: Bench) -> None:
 
     asked = len(trial.answers())
     assert 25 <= asked <= 30 + 2, "what a dead worker sent after its last word is not known"
+
+
+def test_an_agents_requests_count_before_its_sample_has_an_answer(bench: Bench) -> None:
+    calls = [["calculator", {"expression": f"6 * {number}"}] for number in range(60)]
+    bench.script(answer_ms=[400, 400], calls=calls)
+    agent = {"agent": {"tools": ["calculator"]}, "concurrency": 1}
+    trial = bench.submit(bench.plan(agent, max_requests=100))
+    until(lambda: len(trial.said("budget")) > 1, "two words of the budget", 20)
+    said = trial.said("budget")[-1]["spent"]
+
+    for pid in trial.workers():
+        kill(pid)
+
+    assert trial.answered() == 0
+    assert said["requests"] > 5
 
 
 @elsewhere

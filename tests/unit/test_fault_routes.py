@@ -33,6 +33,7 @@ ELSEWHERE = {
     "test_a_resume_without_the_secret_or_with_a_wrong_one_submits_nothing",
     "test_tokens_of_a_model_that_an_agent_uses_beside_its_own_count",
     "test_a_secret_and_its_token_are_in_no_argument_and_in_no_file_of_an_experiment",
+    "test_a_worker_that_has_to_end_does_not_wait_for_a_gateway_with_its_warm_up",
 }
 """Tests of models elsewhere: their relay is a hop by both routes."""
 
