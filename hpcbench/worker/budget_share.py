@@ -104,8 +104,7 @@ class BudgetShare:
             images = len(response.image_sha256) if response.tries else 0
             cost = cost_of(run_task, prompt, answer, images)
             took = Amount(response.tries, prompt + answer, cost)
-            answered = response.outcome not in ("invalid", "failed")
-            if answered and not prompt + answer:  # the endpoint counts no tokens
+            if _worked_on(response) and not prompt + answer:  # the endpoint counts no tokens
                 took = took.most(reserved._replace(requests=0))
             of = run_task.name, run_task.model.name
             dearest = self._dearest.get(of, Amount())
@@ -187,6 +186,15 @@ class TaskBudgetShare:
     def spend(self, request: Request, response: Response | None) -> None:
         """Count what a request took; None: its answer is lost."""
         self._share.spend(self._run_task, request, response)
+
+
+def _worked_on(response: Response) -> bool:
+    """Whether a model may have written an answer, although nothing of it is left: a provider charges that."""
+    if response.outcome != "failed":
+        return response.outcome != "invalid"
+    error = response.error or ""
+    refused = error.startswith("HTTP ") and not error.startswith("HTTP 504")
+    return bool(response.times.chunks or (response.tries and not refused))
 
 
 def _rounded(amount: Amount) -> dict[str, Any]:

@@ -259,11 +259,40 @@ def test_a_failed_request_without_a_count_costs_no_tokens(
     async def ask() -> None:
         task: Any = one.task
         assert await task.reserve(asked := request("a"))
-        task.spend(asked, answered(asked, usage=None, text=None, outcome="failed", tries=3))
+        failed = {"text": None, "outcome": "failed", "error": "HTTP 500: no", "tries": 3}
+        task.spend(asked, answered(asked, **failed))
 
     run(ask())
     one.share.close()
     assert Ledger(Experiment(tmp_path)).taken() == Amount(3)
+
+
+@pytest.mark.parametrize(
+    ("error", "chunks"),
+    [
+        ("no answer before the deadline", ()),
+        ("the answer is incomplete, with finish_reason None", (1,)),
+        ("HTTP 504: the endpoint did not answer", ()),
+        ("HTTP 500: its engine ended", (1, 2)),
+    ],
+)
+def test_a_budget_ends_a_run_whose_requests_are_worked_on_and_never_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, chunks: tuple[int, ...]
+) -> None:
+    one = Worker(tmp_path, BudgetCaps(max_cost=0.003), monkeypatch, "w")
+    lost = {
+        "text": None, "outcome": "failed", "error": error, "times": Times(0, 0, None, chunks, 0),
+    }  # fmt: skip
+
+    async def ask() -> int:
+        for count in range(1000):
+            if not await one.task.reserve(asked := request(str(count))):
+                return count
+            one.task.spend(asked, answered(asked, **lost))
+        return 1000
+
+    assert run(ask()) == 0.003 // (request("a").generation["max_tokens"] * 10 / 1e6)
+    one.share.close()
 
 
 def test_a_request_that_is_lost_counts_as_much_as_it_might_have_taken(
