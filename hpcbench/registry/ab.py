@@ -15,6 +15,7 @@ from typing import Literal
 
 from hpcbench.errors import Problem, UserError
 from hpcbench.registry.auto_concurrency import measures_latency
+from hpcbench.registry.budget_checks import mistakes
 from hpcbench.registry.settings import Setting, read_settings
 from hpcbench.schema.experiment_plan import ExperimentPlan
 from hpcbench.schema.model import ModelChoice
@@ -74,7 +75,8 @@ def side_by_side(
             experiment that they do not share.
 
     Raises:
-        UserError: the arms do not differ, or differ in a value that both must share.
+        UserError: the arms do not differ, or differ in a value that both must share; the budget does not fit
+            both.
     """
     if arms.plans is None:
         _check_alike(a, b)
@@ -103,6 +105,8 @@ def side_by_side(
         for one, other in differing
         for run_task, letter in _lettered(one, other)
     ]
+    if wrong := [problem for _, problem in mistakes(a.plan.budget, found)]:
+        raise UserError(*wrong)
     origins = {**b.origins, **a.origins}
     return a.model_copy(
         update={

@@ -262,6 +262,21 @@ def test_two_plans_that_cannot_be_compared_are_refused(
         two_plans(models, first, plan_of("two", second))
 
 
+def test_a_budget_of_money_for_two_plans_with_prices_in_two_currencies_is_refused(
+    models: Files,
+) -> None:
+    for name, currency in (("tiny", "USD"), ("large", "EUR")):
+        model = (models.registry / f"models/org/{name}.yaml").read_text()
+        prices = f"prices: {{input: 1, output: 2, currency: {currency}}}\n"
+        models.write(f"models/org/{name}.yaml", model + prices)
+    first = plan_of("one", "name: x, model: org/tiny, dataset: pages", more="max_cost: 5\n")
+    second = plan_of("two", "name: x, model: org/large, dataset: pages")
+    with pytest.raises(
+        UserError, match="max_cost is one sum, and the models have prices in EUR, USD"
+    ):
+        two_plans(models, first, second)
+
+
 # --- as work ------------------------------------------------------------------------------------------
 
 
