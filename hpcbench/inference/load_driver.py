@@ -34,6 +34,7 @@ MOST_REFUSALS = 60
 """A request that a gateway refuses by its rate limits so often has failed."""
 
 _QUEUE_SECONDS = 1.0  # between looks at the engine's own queue
+_INSTANT = 1_000_000  # nanoseconds; what the budget takes longer is a wait
 
 
 class Budget(Protocol):
@@ -157,6 +158,9 @@ class _Run:
         """Requests that a gateway refused by its rate limits; they are sent before all others."""
         self.sent_all = False
         """Whether every other request was sent."""
+        self.held_until = 0
+        """End of the last wait for the gateway or for the budget, `time.monotonic_ns()`: no request could be
+        sent before, however long ago it was prepared."""
         self.landed = asyncio.Event()
         """Set when a request has come back, answered or refused."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -211,9 +215,9 @@ class _Run:
     async def _send_all(self) -> None:
         while (turn := await self._next()) is not None:
             free = await self.in_flight_limit.enter()
-            let_out = await self.client.admitted()
+            self.held_until = await self.client.admitted() or self.held_until
             if turn.scheduled is None or turn.refusals:
-                start = max(free, turn.prepared.taken, let_out or 0)
+                start = max(free, turn.prepared.taken, self.held_until)
             else:
                 start = time.monotonic_ns()
             asking = asyncio.ensure_future(self._ask(turn, start))
@@ -261,9 +265,12 @@ class _Run:
     async def _paid(self, request: Request) -> bool:
         """Reserve the budget for a request; False: it is used up."""
         if self.budget is not None:
+            begin = time.monotonic_ns()
             if not await self.budget.reserve(request):
                 return False
             self.reserved[id(request)] = request
+            if (now := time.monotonic_ns()) - begin > _INSTANT:
+                self.held_until = now
         return True
 
     async def _ask(self, turn: _Turn, start: int) -> None:

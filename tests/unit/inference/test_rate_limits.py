@@ -457,3 +457,32 @@ def test_a_refusal_that_says_at_once_or_nothing_readable_makes_pauses_that_doubl
         pauses.append(limits.pause(moment) or 0.0)
         moment += pauses[-1]
     assert pauses[0] >= 0.25 and pauses[-1] >= 4
+
+
+class Resting:
+    """A gateway whose first answer says that nothing remains for a while; then it has no limit."""
+
+    async def chat(self, asked: web.Request) -> web.Response:
+        await asked.read()
+        headers = {} if self.rested else {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "2"}
+        self.rested = True
+        choice = {"message": {"content": "42"}, "finish_reason": "stop"}
+        return web.json_response({"choices": [choice]}, headers=headers)
+
+    rested = False
+
+
+def test_no_request_loses_its_time_while_those_before_it_wait_for_the_gateway() -> None:
+    """Requests are prepared ahead, and the first one that waits is not the only one that is late."""
+
+    async def journey() -> list[Response]:
+        async with open_gateway(Resting()) as socket, Client(socket, "key", "tiny") as client:
+            requests = (request(f"s{number}", timeout=1) for number in range(12))
+            first = [one async for one in drive(client, [next(requests)], 1, asyncio.Event())]
+            rest = drive(client, requests, 8, asyncio.Event())
+            return [*first, *[one async for one in rest]]
+
+    found = run(journey())
+    assert [one.error for one in found] == [None] * 12
+    slowest = max(one.times.send - one.times.start for one in found)
+    assert slowest < 5e8, "no latency has the gateway's pause"

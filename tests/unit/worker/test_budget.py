@@ -337,6 +337,22 @@ def test_a_budget_that_pays_few_answers_of_full_length_is_spent_by_short_ones(
     assert ledger.over(caps)
 
 
+def test_a_request_that_waits_for_the_budget_loses_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Worker(tmp_path, BudgetCaps(max_tokens=10_000), monkeypatch, "w")
+    monkeypatch.setattr(BudgetShare, "_likely", lambda *_: Amount(1, 9000))  # so they go one by one
+
+    async def journey() -> list[Response]:
+        script = Script(gap=0.1)
+        async with Server(s := str(tmp_path / "s"), script), Client(s, "key", "tiny") as client:
+            asked = (request(f"a{number}", timeout=1) for number in range(8))
+            answers = drive(client, asked, 8, asyncio.Event(), budget=one.task)
+            return [answer async for answer in answers]
+
+    assert [answer.error for answer in run(journey())] == [None] * 8
+
+
 def test_requests_that_a_gateway_refuses_do_not_hold_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
