@@ -6,7 +6,7 @@ A gateway says its limits in three ways, and each is heeded:
   with `Retry-After`: no request goes out before;
 - `x-ratelimit-limit-…`, `-remaining-…` and `-reset-…` for `requests` and `tokens`, and other spellings
   (`limit_headers`): a request that is more than what remains waits until enough has come back;
-- an answer 429 that says no more: pauses that double.
+- an answer 429 that says no more, or always "soon": pauses that double.
 
 After a refusal one request goes first. Then the requests without an answer's head may double with each
 round, up to half of what they were at the refusal, and grow by one a round beyond: as TCP does after a loss.
@@ -36,6 +36,7 @@ LONGEST_PAUSE = 3600.0
 """Longest pause until the gateway is asked again, seconds, whatever it says."""
 
 _FIRST_PAUSE, _LONGEST_BACK_OFF = 0.5, 60.0  # seconds; without a word of the gateway
+_BELIEVED = 10  # refusals in a row; further ones lead to longer pauses than the gateway asks for
 _LATER = 0.1  # share of a pause, at most a second, by which processes differ
 _SHORTEST = 0.01  # seconds between looks at what remains
 _MEMORY = 0.2  # weight of the newest request in the mean of tokens
@@ -264,8 +265,9 @@ class RateLimits:
         if wait is None:
             if not fresh:  # it was out when the refusal before came
                 return
-            back_off = min(_LONGEST_BACK_OFF, _FIRST_PAUSE * 2.0 ** min(self._in_a_row, 10))
-            wait = back_off * self.chance.uniform(0.5, 1)
+            wait = self._back_off(self._in_a_row)
+        elif fresh and self._in_a_row >= _BELIEVED:
+            wait = max(wait, self._back_off(self._in_a_row - _BELIEVED))
         if fresh:
             self._in_a_row += 1
             self._refused_at = moment
@@ -278,6 +280,11 @@ class RateLimits:
                 self._heard = until
                 self.shared.write(until)
             self._until += self._spread(wait)
+
+    def _back_off(self, before: int) -> float:
+        """A pause of our own choice after so many refusals."""
+        longest = min(_LONGEST_BACK_OFF, _FIRST_PAUSE * 2.0 ** min(before, 10))
+        return longest * self.chance.uniform(0.5, 1)
 
     def _spread(self, wait: float) -> float:
         if self.shared is None:

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench import retry_after
+from hpcbench.inference import rate_limits
 from hpcbench.inference.adaptive import Adaptive
 from hpcbench.inference.client import Client
 from hpcbench.inference.load_driver import MOST_REFUSALS, drive
@@ -234,7 +235,11 @@ def test_a_failed_try_counts_although_a_refusal_follows_it() -> None:
     assert (found.outcome, found.tries) == ("ok", 3)
 
 
-def test_a_gateway_that_refuses_for_ever_fails_a_request_in_the_end() -> None:
+def test_a_gateway_that_refuses_for_ever_fails_a_request_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rate_limits, "_BELIEVED", MOST_REFUSALS)
+
     class Never(Gateway):
         async def chat(self, asked: web.Request) -> web.Response:
             self.refused += 1
@@ -486,3 +491,19 @@ def test_no_request_loses_its_time_while_those_before_it_wait_for_the_gateway() 
     assert [one.error for one in found] == [None] * 12
     slowest = max(one.times.send - one.times.start for one in found)
     assert slowest < 5e8, "no latency has the gateway's pause"
+
+
+@pytest.mark.parametrize("word", [{"retry-after": "1"}, {"retry-after-ms": "20"}])
+def test_a_gateway_that_always_says_soon_is_asked_less_and_less(word: dict[str, str]) -> None:
+    """A request may be refused 60 times; that was over within a minute, or within two seconds."""
+    limits, moment, moments = RateLimits(), 0.0, list[float]()
+    for _ in range(MOST_REFUSALS):
+        moment += limits.pause(moment) or 0.0
+        limits.heard(limits.sent(moment), 429, word, moment)
+        moments.append(moment)
+    assert moments[9] < 10, "it is believed at first"
+    assert moments[-1] > 20 * 60
+    moment += limits.pause(moment) or 0.0
+    limits.heard(limits.sent(moment), 200, {}, moment)
+    limits.heard(limits.sent(moment), 429, word, moment)
+    assert (limits.pause(moment) or 0.0) <= 1, "and after an answer"
