@@ -69,7 +69,10 @@ class Asked(Plane):
             try:
                 return [one async for one in client.stream_infer(asking(), headers=headers)]
             except grpc.aio.AioRpcError as error:  # Triton's client does not translate it here
-                raise InferenceServerException(f"{error.code()} {error.details()}") from None
+                if error.details() != "Internal error from Core":
+                    raise InferenceServerException(f"{error.code()} {error.details()}") from None
+        # A stream that ends while gRPC's client sends its first message can lose its status there.
+        return await self.stream(*requests, headers=headers)
 
 
 @contextlib.asynccontextmanager
