@@ -368,17 +368,23 @@ def test_an_agents_requests_count_before_its_sample_has_an_answer(bench: Bench) 
     assert said["requests"] > 5
 
 
-@elsewhere
-def test_a_budget_of_a_model_beside_an_agents_own_ends_the_agent(
-    bench: Bench, gateway: tuple[Gateway, str]
-) -> None:
-    limited, url = gateway
-    limited.limit = 1000
+@pytest.fixture
+def paid(bench: Bench, gateway: tuple[Gateway, str]) -> Gateway:
+    """A gateway that refuses nothing, and whose model `elsewhere` has prices."""
+    found, url = gateway
+    found.limit = 1000
     bench.model(
         "elsewhere", engine="remote", source="", package=None,
         engine_options={"base_url": url, "model": "m", "auth": {"type": "none"}},
         prices={"input": 1.0, "output": 1.0},
     )  # fmt: skip
+    return found
+
+
+@elsewhere
+def test_a_budget_of_a_model_beside_an_agents_own_ends_the_agent(
+    bench: Bench, paid: Gateway
+) -> None:
     bench.script(answer_ms=[1, 3], calls=[["hand_over", {"agent": "writer"}]])
     roles = {"thinker": {"prompt": "Think."}, "writer": {"prompt": "Write.", "model_of": "reads"}}
     thinks = {"agent": {"tools": ["calculator"], "agents": roles}, "concurrency": 2}
@@ -387,7 +393,7 @@ def test_a_budget_of_a_model_beside_an_agents_own_ends_the_agent(
 
     now = trial.wait("incomplete")
 
-    assert limited.answered == 6, "each one costs 10 millionths"
+    assert paid.answered == 6, "each one costs 10 millionths"
     assert all("not asked: budget (6e-05" in one["reason"] for one in now["run_tasks"])
     assert trial.rounds == 1
     assert len(trial.shard_events("numbers")) < 40
@@ -395,23 +401,16 @@ def test_a_budget_of_a_model_beside_an_agents_own_ends_the_agent(
 
 @elsewhere
 def test_a_budget_that_ends_one_arm_of_a_comparison_ends_the_other(
-    bench: Bench, gateway: tuple[Gateway, str]
+    bench: Bench, paid: Gateway
 ) -> None:
-    limited, url = gateway
-    limited.limit = 1000
-    bench.model(
-        "elsewhere", engine="remote", source="", package=None,
-        engine_options={"base_url": url, "model": "m", "auth": {"type": "none"}},
-        prices={"input": 1.0, "output": 1.0},
-    )  # fmt: skip
-    paid = {"model": "elsewhere", "generation": {"max_tokens": 16}}
-    plans = bench.plan(paid, name="a", max_cost=0.0001), bench.plan({}, name="b")
+    costs = {"model": "elsewhere", "generation": {"max_tokens": 16}}
+    plans = bench.plan(costs, name="a", max_cost=0.0001), bench.plan({}, name="b")
     out, _ = bench.run("ab", *plans, "--registry", bench.folder / "registry", "--json")
     trial = Trial(bench, Path(json.loads(out)["path"]))
 
     now = trial.wait("incomplete")
 
     arms = {one["name"]: one for one in now["run_tasks"]}
-    assert arms["numbers.a"]["answered"] == limited.answered == 10
+    assert arms["numbers.a"]["answered"] == paid.answered == 10
     assert arms["numbers.b"]["answered"] <= 16, "it has the same shards"
     assert "the rest is not asked: budget" in arms["numbers.b"]["reason"]
