@@ -97,7 +97,7 @@ class BuiltImage:
     @property
     def probe(self) -> Probe | None:
         """Answers of its Python."""
-        return derived(_probe_file(self.path), Probe.of)
+        return derived(_probe_file(self.path), lambda noted: Probe(**noted))
 
     def damage(self, label: Callable[[Path], str | None]) -> str | None:
         """The damage of the image; None: it is intact. Reads the whole SIF; without a record, only its label.

@@ -27,7 +27,6 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import parse_wheel_filename
@@ -96,11 +95,6 @@ class Probe:
     """Normalised name → version of every installed distribution."""
     cuda_version: str = ""
     """CUDA_VERSION as its image sets it."""
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Probe:
-        """The facts of a record of `asdict`."""
-        return cls(**data)
 
     @property
     def versions(self) -> dict[str, str]:
@@ -176,7 +170,7 @@ def probe(python: Sequence[str], what: str, env: Mapping[str, str] | None = None
 
 def probed_once(stored: Path, ask: Callable[[], Probe]) -> Probe:
     """Facts of an image's Python, queried once: an image never changes."""
-    if known := derived(stored, Probe.of):
+    if known := derived(stored, lambda noted: Probe(**noted)):
         return known
     probed = ask()
     write_json(stored, asdict(probed))

@@ -245,7 +245,7 @@ def _summary(experiment: Experiment) -> _Summary:
         run_task.name: _conditions(run_task, resolved, measured) for run_task in resolved.run_tasks
     }
     run_tasks = []
-    for name, one in conditions.items():
+    for name, key in conditions.items():
         attempts = Attempts(experiment, name)
         found = [one for shard in attempts.by_shard(SHARDS_READ) for one in shard]
         seen = [
@@ -254,7 +254,7 @@ def _summary(experiment: Experiment) -> _Summary:
             if one.ended in ("done", "drained") and one.answered
         ]
         if seen:
-            own = _duration(one, seen)
+            own = _duration(key, seen)
             size = _answer_bytes(attempts, found)
             run_tasks.append(replace(own, run_task=name, answer_bytes=size))
     models = {run_task.model.name: conditions[run_task.name] for run_task in resolved.run_tasks}
