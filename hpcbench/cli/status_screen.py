@@ -153,6 +153,8 @@ def _head(status: ExperimentStatus, width: int) -> list[Text]:
     if status.eta is not None:
         line = Text.assemble("last answer ", (status.eta.text, "bold"))
         lines.append(line.append(f"  ({100 * status.eta.confidence:.0f} % sure)", "dim"))
+    if status.spending is not None:
+        lines.append(Text(f"spent {status.spending.text}", "dim"))
     if agents := _agents(status.run_tasks):
         lines.append(Text(agents, "dim"))
     return lines

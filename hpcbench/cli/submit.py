@@ -28,7 +28,7 @@ from hpcbench.number_format import many
 from hpcbench.registry.budget_checks import mistakes
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.settings import typed
-from hpcbench.schema.experiment_plan import BudgetCaps
+from hpcbench.schema.budget import BudgetCaps
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.site.cron import Idle, if_idle
 from hpcbench.submit.fingerprint import accept

@@ -15,87 +15,24 @@ A worker that dies keeps its slices until then, so others never spend them.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal
 
 from hpcbench.experiment.control import control_state
-from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.layout import Experiment, decoding
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files.atomic import create_exclusive, read_lines
-from hpcbench.schema.experiment_plan import BudgetCaps
+from hpcbench.schema.budget import EPSILON, Amount, BudgetCaps, in_words
 from hpcbench.schema.plan import ResolvedRunTask
 
 Word = Literal["take", "back", "gone", "over"]
 
-_EPSILON = 1e-9
-"""Money below this is a rounding error."""
-
-
-class Amount(NamedTuple):
-    """An amount of each kind."""
-
-    requests: float = 0.0
-    """Requests that were sent, retries included, and refusals by rate limits left out."""
-    tokens: float = 0.0
-    """Tokens of prompts and answers, as the engine counts them."""
-    cost: float = 0.0
-    """Money, in the currency of the models' prices."""
-
-    def plus(self, other: Amount) -> Amount:
-        """The sum."""
-        return Amount(*(one + two for one, two in zip(self, other, strict=True)))
-
-    def minus(self, other: Amount) -> Amount:
-        """The difference."""
-        return Amount(*(one - two for one, two in zip(self, other, strict=True)))
-
-    def times(self, factor: float) -> Amount:
-        """A multiple."""
-        return Amount(*(factor * one for one in self))
-
-    def least(self, other: Amount) -> Amount:
-        """The smaller amount of each kind."""
-        return Amount(*map(min, self, other))
-
-    def most(self, other: Amount) -> Amount:
-        """The greater amount of each kind."""
-        return Amount(*map(max, self, other))
-
-    def whole(self) -> Amount:
-        """The same in whole requests and tokens, rounded down: their sums are exact."""
-        requests, tokens = (one if math.isinf(one) else float(math.floor(one)) for one in self[:2])
-        return Amount(requests, tokens, self.cost)
-
-    def covers(self, other: Amount) -> bool:
-        """Whether it is at least as much of each kind."""
-        return all(one >= two - _EPSILON for one, two in zip(self, other, strict=True))
-
 
 def caps_of(experiment: Experiment) -> BudgetCaps:
     """The budget now: the plan's, with what users gave to `resume`."""
-    of_plan = experiment.resolved.plan.budget
-    return of_plan.model_copy(update=dict(control_state(experiment).budget))
-
-
-def most_of(caps: BudgetCaps) -> Amount:
-    """The budget as an amount; kinds without a limit are infinite."""
-    infinite = float("inf")
-    return Amount(
-        *(
-            infinite if most is None else most
-            for most in (caps.max_requests, caps.max_tokens, caps.max_cost)
-        )
-    )
-
-
-def only(caps: BudgetCaps, amount: Amount) -> Amount:
-    """An amount of the kinds that the budget limits; 0 of all others."""
-    most = most_of(caps)
-    return Amount(
-        *(0.0 if one == float("inf") else two for one, two in zip(most, amount, strict=True))
-    )
+    return experiment.planned.budget._replace(**control_state(experiment).budget)
 
 
 def binds(caps: BudgetCaps, run_task: ResolvedRunTask) -> bool:
@@ -118,7 +55,7 @@ def cost_of(run_task: ResolvedRunTask, prompt: int, answer: int, images: int) ->
     return 0.0 if prices is None else prices.cost(prompt, answer, images)
 
 
-_LEAST = Amount(1, 1, 2 * _EPSILON)
+_LEAST = Amount(1, 1, 2 * EPSILON)
 """Less pays no request."""
 
 
@@ -160,8 +97,8 @@ class Ledger:
 
     def over(self, caps: BudgetCaps) -> bool:
         """Whether so little is left that nothing more is asked."""
-        left = most_of(caps).minus(self.taken())
-        return not left.covers(only(caps, _LEAST).most(self._rest(caps)))
+        left = caps.most.minus(self.taken())
+        return not left.covers(caps.only(_LEAST).most(self._rest(caps)))
 
     def take(self, worker: str, wanted: Amount, least: Amount, caps: BudgetCaps) -> Amount | None:
         """Take a slice.
@@ -179,7 +116,7 @@ class Ledger:
             OSError: the disk is full or gone.
         """
         while True:
-            left = most_of(caps).minus(self.taken())
+            left = caps.most.minus(self.taken())
             if not left.covers(least):
                 return None
             part = wanted.least(left).most(least)
@@ -195,14 +132,14 @@ class Ledger:
 
     def report_over(self, worker: str, caps: BudgetCaps, rest: Amount) -> None:
         """Record that the budget does not suffice for another request, if so much or less is left."""
-        rest = only(caps, rest)
+        rest = caps.only(rest)
         while not self._rest(caps).covers(rest):
             self._write("over", worker, rest, caps)
 
     def _rest(self, caps: BudgetCaps) -> Amount:
         """The rest that may be left of this very budget; 0: no worker found it used up."""
         self._look()
-        return self._state.rest if self._state.over == caps.model_dump() else Amount()
+        return self._state.rest if self._state.over == caps._asdict() else Amount()
 
     def _write(
         self, word: Word, worker: str, amount: Amount, caps: BudgetCaps | None = None
@@ -210,22 +147,24 @@ class Ledger:
         """Write the next record; False: another process did, and it was read."""
         record = {"budget": word, "worker": worker, **amount._asdict()}
         if caps is not None:
-            record["caps"] = caps.model_dump()
-        path = self._experiment.budget_dir / f"{self._next:05d}.json"
-        written = create_exclusive(path, record)
+            record["caps"] = caps._asdict()
+        written = create_exclusive(self._file, record)
         self._look()
         return written
 
+    @property
+    def _file(self) -> Path:
+        """The next record's."""
+        return self._experiment.budget_dir / f"{self._next:05d}.json"
+
     def _look(self) -> None:
-        while record := next(
-            read_lines(self._experiment.budget_dir / f"{self._next:05d}.json"), None
-        ):
+        while record := next(read_lines(self._file), None):
+            with decoding(self._file):
+                self._read(record)
             self._next += 1
-            self._read(record)
 
     def _read(self, record: Mapping[str, Any]) -> None:
-        worker, state = str(record["worker"]), self._state
-        amount = Amount(*(float(record[name]) for name in Amount._fields))
+        worker, amount, state = str(record["worker"]), Amount.of(record), self._state
         word: Word = record["budget"]
         if word == "over":
             before = state.rest if state.over == record["caps"] else Amount()
@@ -249,7 +188,7 @@ def settle(experiment: Experiment) -> Ledger:
     """
     ledger = Ledger(experiment)
     held = ledger.held()
-    last = dict(_last_words(experiment))
+    last = {run.id: run.spent for run in worker_runs(experiment) if run.spent is not None}
     for worker in {**held, **last}:
         if not ledger.settled(worker):
             slices, spent = held.get(worker, Amount()), last.get(worker, Amount())
@@ -257,22 +196,6 @@ def settle(experiment: Experiment) -> Ledger:
     return ledger
 
 
-def _last_words(experiment: Experiment) -> Iterator[tuple[str, Amount]]:
-    """Each worker's last word of what it spent."""
-    for run in worker_runs(experiment):
-        for event in reversed(run.events):
-            if event["event"] == "budget":
-                yield run.id, Amount(*(float(event["spent"][name]) for name in Amount._fields))
-                break
-
-
 def why_over(caps: BudgetCaps, spent: Amount, currency: str) -> str:
     """Why nothing more is asked, for people."""
-    shown = []
-    if caps.max_requests is not None:
-        shown.append(f"{spent.requests:,.0f} of {caps.max_requests:,} requests")
-    if caps.max_tokens is not None:
-        shown.append(f"{spent.tokens:,.0f} of {caps.max_tokens:,} tokens")
-    if caps.max_cost is not None:
-        shown.append(f"{spent.cost:,.4g} of {caps.max_cost:,g} {currency}")
-    return f"the rest is not asked: budget ({', '.join(shown)} spent)"
+    return f"the rest is not asked: budget ({in_words(spent, caps, currency)} spent)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpcbench.errors import Problem
-from hpcbench.schema.experiment_plan import BudgetCaps
+from hpcbench.schema.budget import BudgetCaps
 from hpcbench.schema.plan import ResolvedRunTask
 
 
@@ -34,7 +34,7 @@ def _without_effect(
     caps: BudgetCaps, run_tasks: Sequence[ResolvedRunTask]
 ) -> Iterator[tuple[str, Problem]]:
     modules = [one.ml_task.module for one in run_tasks if one.ml_task.module is not None]
-    for key, most in caps:
+    for key, most in caps._asdict().items():
         if modules and most is not None:
             yield (
                 key,

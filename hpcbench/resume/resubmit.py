@@ -14,6 +14,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import job_name, rounds
 from hpcbench.experiment.view.workers import WorkerEvent, worker_runs
 from hpcbench.planning import within
+from hpcbench.schema.budget import BudgetCaps
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group
 
@@ -53,7 +54,7 @@ def stop_over_budget(experiment: Experiment, left: Sequence[ShardState]) -> bool
         Whether it ended any.
     """
     caps = caps_of(experiment)
-    if all(one is None for one in caps.model_dump().values()):
+    if caps == BudgetCaps():
         return False
     ledger = settle(experiment)
     if not ledger.over(caps):
@@ -62,9 +63,7 @@ def stop_over_budget(experiment: Experiment, left: Sequence[ShardState]) -> bool
     ended = {name for name, one in tasks.items() if ends(caps, experiment, one)}
     ended |= _without_comparison(experiment, ended) & set(tasks)
     if ended:
-        prices = (one.model.prices for one in experiment.resolved.run_tasks)
-        currency = next((one.currency for one in prices if one is not None), "")
-        why = why_over(caps, ledger.taken(), currency)
+        why = why_over(caps, ledger.taken(), experiment.planned.currency)
         control_request(experiment, "stop", sorted(ended), f"{why}; {_raise(experiment.id)}")
     return bool(ended)
 

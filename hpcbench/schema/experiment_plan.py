@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from hpcbench.schema.budget import BudgetCaps
 from hpcbench.schema.definition import Definition, FlatName, Name
 from hpcbench.schema.load import Load
 from hpcbench.schema.outputs import Database, Notification, Tracker, Upload
@@ -22,17 +23,6 @@ class Evaluation(Part):
     image: str | None = None
     """Image in which metrics score the answers: the name of an `images/` definition, or a reference as a
     model's `image`. An ML task's or a metric's own `image` replaces it. Without it: the host."""
-
-
-class BudgetCaps(Part):
-    """The budget of an experiment as a plan or a user states it."""
-
-    max_requests: int | None = Field(default=None, gt=0)
-    """Requests. Without it: no limit."""
-    max_tokens: int | None = Field(default=None, gt=0)
-    """Tokens of prompts and answers. Without it: no limit."""
-    max_cost: float | None = Field(default=None, gt=0)
-    """Money, in the currency of the prices. Without it: no limit."""
 
 
 class ExperimentPlan(Definition):
@@ -117,4 +107,4 @@ class ExperimentPlan(Definition):
     @property
     def budget(self) -> BudgetCaps:
         """The amount that its workers may spend together."""
-        return BudgetCaps(**{name: getattr(self, name) for name in BudgetCaps.model_fields})
+        return BudgetCaps(self.max_requests, self.max_tokens, self.max_cost)

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from hpcbench.schema.budget import BudgetCaps
+
 if TYPE_CHECKING:
     from hpcbench.schema.shared_types import Resources
 
@@ -33,6 +35,10 @@ class Planned:
     """After so many rounds in a row that bring no answer the experiment ends."""
     run_tasks: tuple[PlannedTask, ...]
     """In the plan's order."""
+    budget: BudgetCaps = BudgetCaps()
+    """See `ExperimentPlan.budget`."""
+    currency: str = ""
+    """Currency of its models' prices; empty: none has prices, or they have several currencies."""
 
     @classmethod
     def of(cls, resolved: Any) -> Planned:
@@ -43,6 +49,8 @@ class Planned:
         """
         try:
             plan, site = resolved["plan"], resolved["site"]
+            prices = (one["model"].get("prices") for one in resolved["run_tasks"])
+            currencies = {str(one["currency"]) for one in prices if one is not None}
             executor = plan.get("executor") or site.get("executor")
             return cls(
                 "local" if executor == "local" else "slurm",
@@ -52,6 +60,8 @@ class Planned:
                     PlannedTask(str(one["task"]["name"]), str(one["model"]["name"]))
                     for one in resolved["run_tasks"]
                 ),
+                BudgetCaps(*(plan.get(name) for name in BudgetCaps._fields)),
+                *(currencies if len(currencies) == 1 else ()),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a resolved plan: {error!r}") from error

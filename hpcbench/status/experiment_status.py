@@ -184,6 +184,28 @@ class WorkerStatus:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Spending:
+    """Amount that its workers spent so far, requests in flight included, and its limits."""
+
+    requests: int
+    """Requests that were sent."""
+    tokens: int
+    """Tokens of prompts and answers."""
+    cost: float | None = None
+    """Money; None: no model has prices, or they are in several currencies."""
+    currency: str | None = None
+    """Currency of the money."""
+    max_requests: int | None = None
+    """Budget of requests; None: no limit."""
+    max_tokens: int | None = None
+    """Budget of tokens."""
+    max_cost: float | None = None
+    """Budget of money."""
+    text: str
+    """All of it for people."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failure:
     """Failures with one cause."""
 
@@ -294,6 +316,8 @@ class ExperimentStatus:
     """Answers a second over the last minutes."""
     eta: Eta | None = None
     """When the last answer will be there; None: no worker runs, or nothing is known yet."""
+    spending: Spending | None = None
+    """Spent part of its budget; None: it has no budget, and no model has prices."""
     jobs: Mapping[str, int] = field(default_factory=dict)
     """State in Slurm's words → jobs or array tasks alive."""
     waits: tuple[Wait, ...] = ()

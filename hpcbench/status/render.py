@@ -14,6 +14,8 @@ from hpcbench.experiment.view.attempts import Attempts
 from hpcbench.experiment.view.readings import last_reading, monitor_heard
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.resume import last_job
+from hpcbench.schema.budget import Amount, BudgetCaps
+from hpcbench.schema.budget import in_words as budget_in_words
 from hpcbench.schema.work import PlannedTask
 from hpcbench.slurm import LOST, unlaunched
 from hpcbench.status import causes
@@ -25,6 +27,7 @@ from hpcbench.status.experiment_status import (
     RunTaskState,
     RunTaskStatus,
     ShardStatus,
+    Spending,
     State,
     WorkerStatus,
 )
@@ -72,6 +75,7 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
         shards=count(shard for _, shard in facts.shards),
         rate=round(sum(pace.values()), 3) or None,
         eta=forecast(facts, known) if works else None,
+        spending=_spending(facts),
         jobs=jobs.counts,
         waits=own_jobs.waits(experiment, run_state.rounds, jobs),
         deferred=run_state.rounds[-1].deferred if run_state.rounds and not facts.ended else 0,
@@ -81,6 +85,24 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
         failures=failures,
         alarms=alarms,
         report=str(report) if report else None,
+    )
+
+
+def _spending(facts: Facts) -> Spending | None:
+    planned = facts.experiment.planned
+    caps, currency = planned.budget._replace(**facts.run_state.control.budget), planned.currency
+    if caps == BudgetCaps() and not currency:
+        return None
+    spent = Amount()
+    for worker in facts.workers:
+        spent = spent.plus(worker.spent or Amount())
+    return Spending(
+        requests=round(spent.requests),
+        tokens=round(spent.tokens),
+        cost=round(spent.cost, 6) if currency else None,
+        currency=currency or None,
+        **caps._asdict(),
+        text=budget_in_words(spent, caps, currency),
     )
 
 

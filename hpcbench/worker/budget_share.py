@@ -6,8 +6,9 @@ import asyncio
 import threading
 from typing import Any
 
-from hpcbench.experiment.budget import Amount, Ledger, binds, caps_of, cost_of, ends, most_of, only
+from hpcbench.experiment.budget import Ledger, binds, caps_of, cost_of, ends
 from hpcbench.experiment.layout import Experiment
+from hpcbench.schema.budget import Amount
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Request, Response
 from hpcbench.worker.event_log import WorkerEvents
@@ -66,8 +67,8 @@ class BudgetShare:
         """
         likely = self._likely(run_task, request)
         if binds(self.caps, run_task):
-            while not self.empty and not only(self.caps, self._left).covers(
-                limited := only(self.caps, likely)
+            while not self.empty and not self.caps.only(self._left).covers(
+                limited := self.caps.only(likely)
             ):
                 self._returned.clear()
                 if await asyncio.to_thread(self._refill, limited):
@@ -143,9 +144,9 @@ class BudgetShare:
     def _refill(self, likely: Amount) -> bool:
         """Take a slice; small ones at first, then as much as was spent so far. False: too little is left."""
         with self._taking:
-            least = likely.minus(only(self.caps, self._left)).most(Amount())
-            wanted = only(self.caps, self._whole()).plus(likely)
-            left = most_of(self.caps).minus(self._ledger.taken())
+            least = likely.minus(self.caps.only(self._left)).most(Amount())
+            wanted = self.caps.only(self._whole()).plus(likely)
+            left = self.caps.most.minus(self._ledger.taken())
             share = left.times(1 / (SHARE * self._workers))
             part = self._ledger.take(
                 self._worker, wanted.least(share).whole().most(least), least, self.caps

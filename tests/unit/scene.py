@@ -29,6 +29,8 @@ class Scene:
         root: an empty folder.
         samples: run task → samples.
         executor: slurm or local.
+        site: more of the site's Slurm.
+        model: more of each model.
         plan: more of the plan.
     """
 
@@ -38,10 +40,12 @@ class Scene:
         samples: Mapping[str, int] | None = None,
         executor: str = "slurm",
         site: Mapping[str, Any] | None = None,
+        model: Mapping[str, Any] | None = None,
         **plan: Any,
     ) -> None:
         sizes = dict(samples or {"a": 40})
-        tasks = [run_task(name, model={"name": f"model-{name}"}) for name in sizes]
+        more = dict(model or {})
+        tasks = [run_task(name, model={"name": f"model-{name}", **more}) for name in sizes]
         whole = resolved(*tasks, shard_size=10, executor=executor, **plan)
         if site:
             whole = whole.model_copy(

@@ -13,6 +13,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.files.archive import FOLDED, Folder
 from hpcbench.files.atomic import Tell, parse_line
 from hpcbench.files.tail import ArchivedTail
+from hpcbench.schema.budget import Amount
 
 TROUBLES = (
     "model_failed", "engine_died", "disk_full", "failed", "shard_failed", "bad_node", "poisonous",
@@ -30,6 +31,9 @@ _DULL = tuple(
     b'{"event":"%s"' % kind for kind in (b"progress", b"loading", b"resources", b"shard_claimed")
 )
 """Prefixes of the most frequent lines of a file; only the last line of each kind in a look counts."""
+
+DAMAGED = (AttributeError, KeyError, TypeError, ValueError)
+"""Errors by an event of another form: a damaged line may still be JSON."""
 
 Hear = Callable[["WorkerRun", Mapping[str, Any]], object]
 """Receives every event of a run, in order."""
@@ -141,6 +145,8 @@ class WorkerRun:
     """Its record as an owner of shards; empty while its first line is not whole."""
     token: Mapping[str, Any] = field(default_factory=dict)
     """Its last event `token`, of the model that it holds; empty: there was none."""
+    spent: Amount | None = None
+    """Amount that it spent so far, its requests in flight included, by its last event `budget`."""
     troubles: list[WorkerEvent] = field(default_factory=list)
     """Events that report trouble, and signals that ended it."""
     events: list[Mapping[str, Any]] = field(default_factory=list)
@@ -193,6 +199,9 @@ class WorkerRun:
             self.token = {}
         elif kind == "token":
             self.token = event
+        elif kind == "budget":
+            with contextlib.suppress(*DAMAGED):
+                self.spent = Amount.of(event["spent"])
         elif kind == "model_ready":
             self.model, self.loading = event.get("model"), None
         elif kind in ("progress", "shard_claimed"):

@@ -2608,6 +2608,8 @@ export interface components {
             readonly shards: components["schemas"]["ShardCounts"];
             /** @description Slurm's last answer; None: it was not asked. */
             readonly slurm?: components["schemas"]["SlurmWord"] | null;
+            /** @description Spent part of its budget; None: it has no budget, and no model has prices. */
+            readonly spending?: components["schemas"]["Spending"] | null;
             /**
              * State
              * @description State of the whole.
@@ -5124,6 +5126,52 @@ export interface components {
             readonly time?: number | null;
         };
         /**
+         * Spending
+         * @description Amount that its workers spent so far, requests in flight included, and its limits.
+         */
+        readonly Spending: {
+            /**
+             * Cost
+             * @description Money; None: no model has prices, or they are in several currencies.
+             */
+            readonly cost?: number | null;
+            /**
+             * Currency
+             * @description Currency of the money.
+             */
+            readonly currency?: string | null;
+            /**
+             * Max Cost
+             * @description Budget of money.
+             */
+            readonly max_cost?: number | null;
+            /**
+             * Max Requests
+             * @description Budget of requests; None: no limit.
+             */
+            readonly max_requests?: number | null;
+            /**
+             * Max Tokens
+             * @description Budget of tokens.
+             */
+            readonly max_tokens?: number | null;
+            /**
+             * Requests
+             * @description Requests that were sent.
+             */
+            readonly requests: number;
+            /**
+             * Text
+             * @description All of it for people.
+             */
+            readonly text: string;
+            /**
+             * Tokens
+             * @description Tokens of prompts and answers.
+             */
+            readonly tokens: number;
+        };
+        /**
          * Starter
          * @description A text from which the user starts a new plan or definition.
          */
@@ -6063,6 +6111,7 @@ export type ShardCounts = components['schemas']['ShardCounts'];
 export type SignIn = components['schemas']['SignIn'];
 export type SignInCode = components['schemas']['SignInCode'];
 export type SlurmWord = components['schemas']['SlurmWord'];
+export type Spending = components['schemas']['Spending'];
 export type Starter = components['schemas']['Starter'];
 export type StoredExperiment = components['schemas']['StoredExperiment'];
 export type StoredRunTask = components['schemas']['StoredRunTask'];

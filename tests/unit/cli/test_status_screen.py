@@ -15,8 +15,11 @@ from rich.console import Console
 from hpcbench import slurm
 from hpcbench.cli import output as showing
 from hpcbench.cli.status_screen import EMPTY, SEGMENTS, StatusScreen, shards_bar
+from hpcbench.experiment.control import control_request
 from hpcbench.status import ExperimentStatus, ShardCounts
 from tests.unit.scene import Scene
+
+PRICES = {"input": 1, "output": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -199,3 +202,37 @@ def test_turns_and_calls_of_agents_are_summed_over_shards_and_workers(tmp_path: 
     ended = replace(status, run_tasks=(replace(agent, working=0),))
     assert not any("so far" in one for one in shown(ended, 100, 40))
     assert not any("agents:" in one for one in shown(busy(tmp_path / "other"), 100, 40))
+
+
+def test_the_spending_of_all_workers_is_shown_beside_the_budget(tmp_path: Path) -> None:
+    prices = {"input": 1, "output": 2, "currency": "EUR"}
+    scene = Scene(tmp_path, model={"prices": prices}, max_requests=5000, max_cost=2.5)
+    scene.submitted()
+    scene.job("4711_0")
+    early = {"spent": {"requests": 30, "tokens": 900, "cost": 0.25}}
+    now = {"spent": {"requests": 1100, "tokens": 40_000, "cost": 0.5}}
+    scene.worker("4711_0", ("budget", early), ("budget", now), ("budget", {"spent": 7}))
+    scene.worker("4711_1", ("budget", early), ("finished", {}))
+    scene.worker("4711_2", ("finished", {}))
+    spending = scene.look().spending
+    assert spending is not None
+    assert (spending.requests, spending.tokens, spending.cost) == (1130, 40_900, 0.75)
+    assert (spending.max_requests, spending.max_tokens, spending.max_cost) == (5000, None, 2.5)
+    line = "spent 1,130 of 5,000 requests, 40,900 tokens, 0.75 of 2.5 EUR"
+    assert line in shown(scene.look(), 100, 40)
+    control_request(scene.experiment, "resume", budget={"max_tokens": 2_000_000})
+    line = "spent 1,130 of 5,000 requests, 40,900 of 2,000,000 tokens, 0.75 of 2.5 EUR"
+    assert line in shown(scene.look(), 100, 40)
+
+
+def test_spending_is_shown_with_a_budget_or_prices_only(tmp_path: Path) -> None:
+    spent = ("budget", {"spent": {"requests": 30, "tokens": 900, "cost": 0.25}})
+    for name, lines, more in (
+        ("neither", [], {}),
+        ("budget", ["spent 30 requests, 900 of 1,000 tokens"], {"max_tokens": 1000}),
+        ("prices", ["spent 30 requests, 900 tokens, 0.25 USD"], {"model": {"prices": PRICES}}),
+    ):
+        scene = Scene(tmp_path / name, **more)
+        scene.submitted()
+        scene.worker("4711_0", spent, ("finished", {}))
+        assert [one for one in shown(scene.look(), 100, 40) if one.startswith("spent")] == lines

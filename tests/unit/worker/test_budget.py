@@ -13,13 +13,14 @@ from typing import Any, cast
 import pytest
 
 from hpcbench.experiment import budget
-from hpcbench.experiment.budget import Amount, Ledger, cost_of, most_of, settle, why_over
+from hpcbench.experiment.budget import Ledger, cost_of, settle, why_over
 from hpcbench.experiment.control import control_request, control_state
 from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.inference.client import Client
 from hpcbench.inference.load_driver import drive, warm_up
-from hpcbench.schema.experiment_plan import BudgetCaps
+from hpcbench.schema.budget import Amount, BudgetCaps
 from hpcbench.schema.model import Prices
 from hpcbench.schema.records import Request, Response, Times
 from hpcbench.worker import budget_share
@@ -103,7 +104,8 @@ def test_what_a_dead_worker_held_is_asked_although_another_was_refused_meanwhile
     ledger.report_over("ended", CAPS, Amount(2))
     ledger.give_back("ended", Amount(1))
     assert ledger.over(CAPS), "what a living worker left does not pay a request"
-    monkeypatch.setattr(budget, "_last_words", lambda _: [("dead", Amount(30))])
+    dead = WorkerRun("g0", "dead", spent=Amount(30))
+    monkeypatch.setattr(budget, "worker_runs", lambda _: [dead])
     assert not settle(experiment).over(CAPS)
     assert settle(experiment).taken() == Amount(79)
 
@@ -131,13 +133,13 @@ def test_a_user_raises_the_budget_and_the_plan_has_the_rest(tmp_path: Path) -> N
     control_request(here, "pause")
     assert control_state(here).budget == {"max_cost": 5.0}
     infinite = float("inf")
-    assert most_of(BudgetCaps(max_cost=5.0)) == Amount(infinite, infinite, 5.0)
+    assert BudgetCaps(max_cost=5.0).most == Amount(infinite, infinite, 5.0)
 
 
 def test_the_reason_says_what_is_spent_of_what() -> None:
     caps = BudgetCaps(max_tokens=2_000_000, max_cost=5)
     assert why_over(caps, Amount(9, 1_999_000, 4.98765), "EUR") == (
-        "the rest is not asked: budget (1,999,000 of 2,000,000 tokens, 4.988 of 5 EUR spent)"
+        "the rest is not asked: budget (9 requests, 1,999,000 of 2,000,000 tokens, 4.988 of 5 EUR spent)"
     )
 
 
@@ -425,7 +427,8 @@ def test_what_was_sent_without_a_budget_counts_for_a_later_one(
     one.share.close()
     assert not (tmp_path / "budget").exists()
     (_, last) = one.news.events[-1]
-    monkeypatch.setattr(budget, "_last_words", lambda _: [("w", Amount(**last["spent"]))])
+    ended = WorkerRun("g0", "w", spent=Amount.of(last["spent"]))
+    monkeypatch.setattr(budget, "worker_runs", lambda _: [ended])
     for _ in range(2):
         assert settle(Experiment(tmp_path)).taken() == pytest.approx(
             Amount(3, 30, 3 * cost_of(cast(Any, Task()), 8, 2, 0))

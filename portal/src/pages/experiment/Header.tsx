@@ -96,6 +96,7 @@ function Figures({ detail }: { readonly detail: ExperimentDetail }) {
         row.score ? { label: row.score.metric, value: <ScoreText score={row.score} interval />, note: scoredNote(row), wide: true } : null,
         { label: "GPU-hours", value: number(usage.gpu_hours ?? row.gpu_hours), note: used === null ? "allocated" : `${percent(used)} with requests in flight` },
         row.failures > 0 ? { label: "Failures", value: <Link to="/e/$experiment" params={{ experiment: row.id }} search={{}}>{counted(row.failures, "cause")}</Link>, note: "see run tasks" } : null,
+        status?.spending ? { label: "Spent", value: status.spending.text, note: "requests in flight included", wide: true } : null,
         typeof usage.queue_wait === "number" ? { label: "Longest wait", value: duration(usage.queue_wait), note: "of a job in Slurm's queue" } : null,
       ]}
     />

@@ -1,0 +1,100 @@
+"""Amounts of requests, tokens and money, and the budget that limits them; without pydantic, for `status`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+EPSILON = 1e-9
+"""Money below this is a rounding error."""
+
+
+class Amount(NamedTuple):
+    """An amount of each kind."""
+
+    requests: float = 0.0
+    """Requests that were sent, retries included, and refusals by rate limits left out."""
+    tokens: float = 0.0
+    """Tokens of prompts and answers, as the engine counts them."""
+    cost: float = 0.0
+    """Money, in the currency of the models' prices."""
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Amount:
+        """The amount in a record.
+
+        Raises:
+            KeyError, TypeError, ValueError: the record is damaged.
+        """
+        return cls(*(float(record[name]) for name in cls._fields))
+
+    def plus(self, other: Amount) -> Amount:
+        """The sum."""
+        return Amount(*(one + two for one, two in zip(self, other, strict=True)))
+
+    def minus(self, other: Amount) -> Amount:
+        """The difference."""
+        return Amount(*(one - two for one, two in zip(self, other, strict=True)))
+
+    def times(self, factor: float) -> Amount:
+        """A multiple."""
+        return Amount(*(factor * one for one in self))
+
+    def least(self, other: Amount) -> Amount:
+        """The smaller amount of each kind."""
+        return Amount(*map(min, self, other))
+
+    def most(self, other: Amount) -> Amount:
+        """The greater amount of each kind."""
+        return Amount(*map(max, self, other))
+
+    def whole(self) -> Amount:
+        """The same in whole requests and tokens, rounded down: their sums are exact."""
+        requests, tokens = (one if math.isinf(one) else float(math.floor(one)) for one in self[:2])
+        return Amount(requests, tokens, self.cost)
+
+    def covers(self, other: Amount) -> bool:
+        """Whether it is at least as much of each kind."""
+        return all(one >= two - EPSILON for one, two in zip(self, other, strict=True))
+
+
+class BudgetCaps(NamedTuple):
+    """The budget of an experiment as a plan or a user states it."""
+
+    max_requests: float | None = None
+    """Requests. None: no limit."""
+    max_tokens: float | None = None
+    """Tokens of prompts and answers. None: no limit."""
+    max_cost: float | None = None
+    """Money, in the currency of the prices. None: no limit."""
+
+    @property
+    def most(self) -> Amount:
+        """The budget as an amount; kinds without a limit are infinite."""
+        return Amount(*(math.inf if most is None else most for most in self))
+
+    def only(self, amount: Amount) -> Amount:
+        """An amount of the kinds that the budget limits; 0 of all others."""
+        return Amount(
+            *(0.0 if most is None else one for most, one in zip(self, amount, strict=True))
+        )
+
+
+def in_words(spent: Amount, caps: BudgetCaps, currency: str) -> str:
+    """The spent amount and its limits, for people: `1,204 of 5,000 requests, 2.31 of 5 USD`.
+
+    Args:
+        spent: the amount.
+        caps: its limits.
+        currency: currency of its money; empty: it costs none.
+    """
+    shown = [_of(f"{spent.requests:,.0f}", caps.max_requests, "requests")]
+    shown.append(_of(f"{spent.tokens:,.0f}", caps.max_tokens, "tokens"))
+    if currency:
+        shown.append(_of(f"{spent.cost:,.4g}", caps.max_cost, currency))
+    return ", ".join(shown)
+
+
+def _of(spent: str, most: float | None, unit: str) -> str:
+    return f"{spent} {unit}" if most is None else f"{spent} of {most:,.10g} {unit}"
