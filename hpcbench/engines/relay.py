@@ -96,7 +96,7 @@ def serve(options: RemoteOptions, name: str, socket: str) -> None:
         keepalive_timeout=600,
     )
     if not relay.ready and keeper is not None:  # nothing asks for its last figures
-        _LOG.warning(token_metrics.line(keeper))
+        _LOG.warning(token_metrics.line(keeper.look()))
     if relay.failure is not None:
         raise relay.failure
 
@@ -243,7 +243,7 @@ class Relay:
         )
         text = "".join(lines)
         if self._keeper is not None:
-            text += token_metrics.text(self._keeper)
+            text += token_metrics.text(self._keeper.look())
         return web.Response(text=text)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:

@@ -266,22 +266,17 @@ def token_rows(
     models = {experiment.resolved.run_task(name).model.name for name in run_tasks}
     found = False
     for run in worker_runs(experiment, tell=lambda path, line: damage(path, 1)):
-        last = {one["model"]: one for one in run.events if one["event"] == "token"}
-        for model, event in last.items():
+        for model, one in run.tokens.items():
             if model not in models:
                 continue
-            kinds = {*event.get("granted", {}), *event.get("failed", {}), *event.get("seconds", {})}
-            for kind in sorted(kinds):
+            for kind in sorted({*one.granted, *one.failed, *one.seconds}):
                 found = True
                 yield {
                     "experiment": experiment.id, "model": model, "worker": run.id, "node": run.node,
-                    "refresh_type": kind, "refreshes": event.get("granted", {}).get(kind, 0),
-                    "failures": event.get("failed", {}).get(kind, 0),
-                    "duration_s": event.get("seconds", {}).get(kind, 0.0),
-                    "longest_s": event.get("longest"), "fallbacks": event.get("fallbacks"),
-                    "rejected": event.get("rejected"), "waits": event.get("waits"),
-                    "wait_s": event.get("wait_seconds"), "token_age_s": event.get("age"),
-                    "time": _moment(event.get("time")),
+                    "refresh_type": kind, "refreshes": one.granted[kind], "failures": one.failed[kind],
+                    "duration_s": one.seconds.get(kind, 0.0), "longest_s": one.longest,
+                    "fallbacks": one.fallbacks, "rejected": one.rejected, "waits": one.waits,
+                    "wait_s": one.wait_seconds, "token_age_s": one.age, "time": _moment(one.time),
                 }  # fmt: skip
     if not found:
         note(f"{experiment.id} asked no token server: the table has no rows")

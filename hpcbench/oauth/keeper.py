@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
-from hpcbench.oauth.lifecycle import Lifecycle, State, Token, any_jitter
+from hpcbench.oauth.lifecycle import Lifecycle, Token, any_jitter
+from hpcbench.schema.token_figures import TokenFigures
 
 Kind = Literal["full_auth", "refresh_token", "cache"]
 """How a token was got; `cache`: another process had asked for it."""
@@ -75,28 +75,6 @@ class Source(Protocol):
         """
 
 
-@dataclass
-class Figures:
-    """Counts of the keeper's work so far."""
-
-    granted: Counter[str] = field(default_factory=Counter)
-    """Kind → tokens got."""
-    failed: Counter[str] = field(default_factory=Counter)
-    """Kind → failed requests for a token."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Kind → seconds that the requests for tokens took, failed ones included."""
-    longest: float = 0.0
-    """Seconds of the longest request for a token."""
-    fallbacks: int = 0
-    """Refresh tokens that no longer worked, with a full authentication in their place."""
-    rejected: int = 0
-    """Tokens that the endpoint answered with 401."""
-    waited: int = 0
-    """Requests that had to wait for a token."""
-    wait_seconds: float = 0.0
-    """Seconds that they waited, summed."""
-
-
 class Keeper:
     """One credential's token.
 
@@ -112,7 +90,7 @@ class Keeper:
         jitter: float | None = None,
         clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
-        self.figures = Figures()
+        self.figures = TokenFigures()
         self._source, self._clock = source, clock
         self._life = Lifecycle(any_jitter() if jitter is None else jitter)
         self._failure: TokenFailed | None = None
@@ -154,7 +132,7 @@ class Keeper:
             TokenFailed: there was no token for so long; says why.
         """
         begin = self._clock()
-        self.figures.waited += 1
+        self.figures.waits += 1
         self._waiting += 1
         try:
             while True:
@@ -186,17 +164,17 @@ class Keeper:
         """The endpoint answered something else than 401 to a request with this token."""
         self._life.accepted(access)
 
-    def status(self) -> dict[str, Any]:
-        """The state now: `state`, `age` and `left` in seconds, `why` of the last failure, `waiting`."""
+    def look(self) -> TokenFigures:
+        """The counts so far, and the state now."""
         now, token = self._clock(), self._life.token
-        state: State = self._life.state(now)
-        return {
-            "state": state,
-            "age": None if token is None else round(now - token.since, 3),
-            "left": None if token is None else round(token.expires - now, 3),
-            "why": None if self._failure is None else str(self._failure),
-            "waiting": self._waiting,
-        }
+        return replace(
+            self.figures,
+            state=self._life.state(now),
+            age=None if token is None else now - token.since,
+            left=None if token is None else token.expires - now,
+            why=None if self._failure is None else str(self._failure),
+            waiting=self._waiting,
+        )
 
     async def _run(self) -> None:
         while True:

@@ -257,6 +257,7 @@ def _worker(facts: Facts, worker: WorkerRun, shard: ShardStatus | None) -> Worke
         state = "working"
     else:
         state = "starting" if worker.model is None else "idle"
+    token = worker.tokens.get(worker.model or "")
     return WorkerStatus(
         id=worker.id,
         group=worker.group,
@@ -270,22 +271,8 @@ def _worker(facts: Facts, worker: WorkerRun, shard: ShardStatus | None) -> Worke
         answered=shard.answered if shard is not None else None,
         samples=shard.samples if shard is not None else None,
         gpus=_gpus(last_reading(facts.experiment, worker)),
-        token=_token(worker.token),
+        token=None if token is None else token.in_words(),
     )
-
-
-def _token(said: Mapping[str, Any]) -> str | None:
-    """`fresh; got 3 by full_auth, 1 by cache; 2 requests failed, 1 fallback`."""
-    if not said:
-        return None
-    got = ", ".join(f"{count} by {kind}" for kind, count in said.get("granted", {}).items())
-    failed = sum(said.get("failed", {}).values())
-    more = [f"{failed} requests failed"] if failed else []
-    more += [f"{said['fallbacks']} fallbacks"] if said.get("fallbacks") else []
-    more += [f"{said['rejected']} rejected"] if said.get("rejected") else []
-    more += [f"oldest {said['oldest']:,.0f} s"] if said.get("oldest") else []
-    parts = [str(said.get("state", "")), f"got {got}" if got else "", ", ".join(more)]
-    return "; ".join(filter(None, parts))
 
 
 def _gpus(reading: Mapping[str, Any]) -> tuple[GpuUse, ...]:

@@ -6,17 +6,15 @@ import asyncio
 import contextlib
 import http.client
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from dataclasses import replace
 
-from hpcbench.oauth.token_metrics import added, of_log, read
+from hpcbench.oauth.token_metrics import of_log, read
 from hpcbench.schema.model import Model
+from hpcbench.schema.token_figures import TokenFigures
 from hpcbench.worker.event_log import WorkerEvents
 
 LOOK_SECONDS = 5.0
 """Interval of looks at a relay's figures."""
-
-_CHANGES = ("granted", "failed", "fallbacks", "rejected")
-"""Figures whose change is logged."""
 
 
 class TokenWatch:
@@ -28,9 +26,9 @@ class TokenWatch:
 
     def __init__(self, events: WorkerEvents) -> None:
         self._events = events
-        self._before: dict[str, dict[str, Any]] = {}
+        self._before: dict[str, TokenFigures] = {}
         """Model → figures of its earlier relays."""
-        self._last: dict[str, dict[str, Any]] = {}
+        self._last: dict[str, TokenFigures] = {}
         """Model → figures with those of its present relay."""
         self._why: dict[str, str] = {}
         self._model: str | None = None
@@ -49,7 +47,7 @@ class TokenWatch:
         if not isinstance(auth, Mapping) or auth.get("type", "jwt") != "jwt":
             return
         self._model, self._read = model.name, metrics
-        self._before[model.name] = self._last.get(model.name, {})
+        self._before[model.name] = self._last.get(model.name, TokenFigures())
         self._task = asyncio.ensure_future(self._follow())
 
     async def end(self, log: Iterable[str] = ()) -> None:
@@ -84,21 +82,24 @@ class TokenWatch:
             if found is not None:
                 self._take(found, final=final)
 
-    def _take(self, found: dict[str, Any], *, final: bool) -> None:
+    def _take(self, found: TokenFigures, *, final: bool) -> None:
         """Log the figures if they changed; at the end also those of the token's age."""
         model = self._model
         assert model is not None
         with contextlib.suppress(OSError):  # a full disk is handled where answers are written
-            why = found.pop("why", None)
-            if why is not None and why != self._why.get(model):
-                waiting = found.get("waiting", 0)
-                self._events.write("token_failed", model=model, message=why, waiting=waiting)
-            self._why[model] = why or ""
-            last = self._last.get(model, {})
-            found["oldest"] = max(last.get("oldest", 0.0), found.get("age", 0.0))
-            whole = added(self._before[model], found)
+            if found.why is not None and found.why != self._why.get(model):
+                self._events.write(
+                    "token_failed", model=model, message=found.why, waiting=found.waiting
+                )
+            self._why[model] = found.why or ""
+            last = self._last.get(model, TokenFigures())
+            oldest = max(last.oldest, found.age or 0.0)
+            whole = self._before[model].then(replace(found, oldest=oldest, why=None))
             self._last[model] = whole
-            if (final and whole != last) or any(
-                whole.get(name) != last.get(name) for name in _CHANGES
-            ):
-                self._events.write("token", model=model, **whole)
+            if (final and whole != last) or _counts(whole) != _counts(last):
+                self._events.write("token", model=model, **whole.to_json())
+
+
+def _counts(figures: TokenFigures) -> tuple[object, ...]:
+    """The figures whose change is logged."""
+    return figures.granted, figures.failed, figures.fallbacks, figures.rejected

@@ -14,6 +14,7 @@ from hpcbench.files.archive import FOLDED, Folder
 from hpcbench.files.atomic import Tell, parse_line
 from hpcbench.files.tail import ArchivedTail
 from hpcbench.schema.budget import Amount
+from hpcbench.schema.token_figures import TokenFigures
 
 TROUBLES = (
     "model_failed", "engine_died", "disk_full", "failed", "shard_failed", "bad_node", "poisonous",
@@ -57,6 +58,27 @@ class AgentWork(NamedTuple):
             return None
         working = event.get("working")
         return cls(turns, calls, working if isinstance(working, int) else 0)
+
+
+class LimitedWork(NamedTuple):
+    """Effects of the rate limits of a model's gateway on a worker."""
+
+    refused: int
+    """Requests that it refused for now."""
+    waits: int
+    """Requests that waited before they were sent."""
+    wait_seconds: float
+    """Seconds in which they waited."""
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> LimitedWork:
+        """The effects that an event reports; missing figures are 0.
+
+        Raises:
+            TypeError, ValueError: the event is damaged.
+        """
+        refused, waits, seconds = (event.get(name, 0) for name in cls._fields)
+        return cls(int(refused), int(waits), float(seconds))
 
 
 class WorkerEvent(NamedTuple):
@@ -143,8 +165,10 @@ class WorkerRun:
     """A log file with details."""
     owner: Mapping[str, Any] = field(default_factory=dict)
     """Its record as an owner of shards; empty while its first line is not whole."""
-    token: Mapping[str, Any] = field(default_factory=dict)
-    """Its last event `token`, of the model that it holds; empty: there was none."""
+    tokens: dict[str, TokenFigures] = field(default_factory=dict)
+    """Model elsewhere → work for its tokens so far."""
+    limits: dict[str, LimitedWork] = field(default_factory=dict)
+    """Model elsewhere → effects of its gateway's rate limits so far."""
     spent: Amount | None = None
     """Amount that it spent so far, its requests in flight included, by its last event `budget`."""
     troubles: list[WorkerEvent] = field(default_factory=list)
@@ -196,9 +220,12 @@ class WorkerRun:
         elif kind == "model_loading":
             self.model, self.loading = event.get("model"), at
             self.shard = self.answered = None
-            self.token = {}
         elif kind == "token":
-            self.token = event
+            with contextlib.suppress(*DAMAGED):
+                self.tokens[str(event["model"])] = TokenFigures.of(event)
+        elif kind == "limited":
+            with contextlib.suppress(*DAMAGED):
+                self.limits[str(event["model"])] = LimitedWork.of(event)
         elif kind == "budget":
             with contextlib.suppress(*DAMAGED):
                 self.spent = Amount.of(event["spent"])

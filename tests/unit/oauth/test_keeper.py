@@ -47,7 +47,7 @@ def test_a_hundred_waiting_requests_cost_one_token_request_and_a_renewal_delays_
                 assert access is not None
                 assert source.ends[access] > asyncio.get_running_loop().time()
         assert 5 <= len(source.asked) <= 7, "one for each lifetime"
-        assert kept.figures.waited == 100
+        assert kept.figures.waits == 100
 
     run(journey())
 
@@ -60,14 +60,14 @@ def test_an_outage_is_survived_until_the_token_ends_and_then_requests_wait() -> 
             source.fails = TokenFailed("503 from the token server")
             await asyncio.sleep(93)
             assert kept.ready() == "t1"
-            assert kept.status()["state"] == "stale"
+            assert kept.look().state == "stale"
             await asyncio.sleep(2)
             assert kept.ready() is None
             with pytest.raises(TokenFailed, match="503 from the token server"):
                 await kept.wait(1)
             waiting = asyncio.ensure_future(kept.wait(200))
             await asyncio.sleep(0)
-            assert kept.status()["waiting"] == 1
+            assert kept.look().waiting == 1
             source.fails = None
             assert await waiting == f"t{len(source.asked)}"
             assert len(source.asked) < 15, "it backs off"

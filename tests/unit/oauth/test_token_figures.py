@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from test_keeper import Scripted, keeper
 from virtual_time import run
 
-from hpcbench.experiment.view.workers import WorkerRun
+from hpcbench.experiment.view.workers import LimitedWork, WorkerRun
 from hpcbench.oauth import token_metrics
 from hpcbench.oauth.keeper import TokenFailed
 from hpcbench.schema.model import Model
+from hpcbench.schema.token_figures import TokenFigures
 from hpcbench.status.causes import complaints, grouped
-from hpcbench.status.render import _token as token_in_words
 from hpcbench.worker import token_watch
 from hpcbench.worker.token_watch import TokenWatch
 from tests.conftest import ROOT
@@ -29,10 +30,10 @@ def lines() -> list[str]:
         source = Scripted()
         async with keeper(source).running() as kept:
             await kept.wait(10)
-            found = [token_metrics.text(kept)]
+            found = [token_metrics.text(kept.look())]
             source.fails = TokenFailed('it said "no\\way"')
             await asyncio.sleep(96)
-            return [*found, token_metrics.text(kept)]
+            return [*found, token_metrics.text(kept.look())]
 
     return run(journey())
 
@@ -41,11 +42,14 @@ def test_what_is_written_is_read_back() -> None:
     good, bad = (token_metrics.read("vllm:other 1\n" + text) for text in lines())
     assert good is not None
     assert bad is not None
-    assert (good["granted"], good["failed"], good["waits"]) == ({"full_auth": 1}, {}, 1)
-    assert (good["state"], good["left"] > 90, "why" in good) == ("fresh", True, False)
-    assert bad["state"] == "expired"
-    assert bad["failed"]["full_auth"] > 2
-    assert bad["why"] == 'it said "no\\way"'
+    assert (good.granted, good.failed, good.waits) == ({"full_auth": 1}, {}, 1)
+    assert (good.state, good.why) == ("fresh", None)
+    assert good.left is not None
+    assert good.left > 90
+    assert bad.state == "expired"
+    assert bad.failed["full_auth"] > 2
+    assert bad.why == 'it said "no\\way"'
+    assert token_metrics.of_log(["other", token_metrics.line(bad)]) == bad
     assert token_metrics.read("vllm:other 1\n") is None
 
 
@@ -89,24 +93,22 @@ def test_a_worker_logs_changes_and_why_there_is_no_token(monkeypatch: pytest.Mon
 def test_status_says_what_was_done_for_a_token_and_warns_when_there_is_none() -> None:
     worker = WorkerRun(group="g0", id="1_0-0")
     worker.take({"event": "model_ready", "model": "hosted", "time": 1.0})
-    assert token_in_words(worker.token) is None
+    assert not worker.tokens
     got = {"full_auth": 1, "cache": 4}
     said = {"event": "token", "model": "hosted", "state": "stale", "granted": got, "failed": {}}
     worker.take({**said, "time": 2.0})
-    assert token_in_words(worker.token) == "stale; got 1 by full_auth, 4 by cache"
+    assert worker.tokens["hosted"].in_words() == "stale; got 1 by full_auth, 4 by cache"
     further = {"failed": {"full_auth": 2}, "fallbacks": 1, "rejected": 3, "oldest": 3300.4}
     worker.take({**said, **further, "time": 3.0})
-    assert token_in_words(worker.token) == (
+    assert worker.tokens["hosted"].in_words() == (
         "stale; got 1 by full_auth, 4 by cache; "
-        "2 requests failed, 1 fallbacks, 3 rejected, oldest 3,300 s"
+        "2 requests failed, 1 fallback, 3 rejected, oldest 3,300 s"
     )
     why = "no new token: the server is away"
     worker.take({"event": "token_failed", "model": "hosted", "message": why, "time": 4.0})
     worker.take({"event": "limited", "model": "hosted", "message": "12 refused", "time": 5.0})
     alarms = {one.kind: one.message for one in complaints(worker, "slurm") if one.alarm}
     assert alarms == {"token_failed": why, "limited": "12 refused"}
-    worker.take({"event": "model_loading", "model": "another", "time": 6.0})
-    assert token_in_words(worker.token) is None
 
 
 def test_the_limits_of_a_gateway_are_one_warning_however_each_worker_words_them() -> None:
@@ -125,17 +127,36 @@ def test_the_limits_of_a_gateway_are_one_warning_however_each_worker_words_them(
 
 
 def test_workers_figures_are_summed() -> None:
-    one = {"granted": {"full_auth": 1}, "failed": {}, "seconds": {"full_auth": 0.5}, "longest": 0.5}
-    two = {
-        "granted": {"cache": 2},
-        "failed": {"cache": 1},
-        "seconds": {"cache": 0.1},
-        "longest": 0.1,
-    }
-    whole = token_metrics.added(one, {**two, "fallbacks": 2})
-    assert whole["granted"] == {"cache": 2, "full_auth": 1}
-    assert (whole["failed"], whole["longest"], whole["fallbacks"]) == ({"cache": 1}, 0.5, 2)
-    assert token_metrics.added({**one, "oldest": 9.0}, {**two, "oldest": 3.0})["oldest"] == 9
+    one = TokenFigures.of(
+        {"granted": {"full_auth": 1}, "seconds": {"full_auth": 0.5}, "longest": 0.5, "oldest": 9.0}
+    )
+    two = TokenFigures.of(
+        {"granted": {"cache": 2}, "failed": {"cache": 1}, "seconds": {"cache": 0.1}, "oldest": 3.0}
+    )
+    whole = one.then(replace(two, fallbacks=2, state="stale"))
+    assert whole.granted == {"cache": 2, "full_auth": 1}
+    assert whole.seconds == {"cache": 0.1, "full_auth": 0.5}
+    assert (whole.failed, whole.longest, whole.fallbacks) == ({"cache": 1}, 0.5, 2)
+    assert (whole.oldest, whole.state) == (9, "stale")
+    assert TokenFigures.of(whole.to_json()) == whole
+
+
+@pytest.mark.parametrize(
+    "damaged", [{"granted": 7}, {"failed": {"full_auth": "x"}}, {"seconds": None}, {"age": []}]
+)
+def test_a_damaged_event_changes_no_figure(damaged: dict[str, Any]) -> None:
+    worker = WorkerRun(group="g0", id="1_0-0")
+    said = {"event": "token", "model": "hosted", "granted": {"cache": 2}}
+    worker.take(said)
+    for one in (damaged, {"waits": {}}):
+        worker.take({**said, "granted": {"cache": 5}, **one})
+    del said["model"]
+    worker.take(said)
+    assert worker.tokens["hosted"].granted == {"cache": 2}
+    worker.take({"event": "limited", "model": "hosted", "refused": 3, "waits": 2})
+    worker.take({"event": "limited", "model": "hosted", "refused": "many"})
+    worker.take({"event": "limited", "refused": 4})
+    assert worker.limits == {"hosted": LimitedWork(3, 2, 0.0)}
 
 
 def test_the_last_event_of_a_worker_has_the_age_of_its_token_at_the_end(
