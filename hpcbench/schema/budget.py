@@ -89,12 +89,13 @@ def in_words(spent: Amount, caps: BudgetCaps, currency: str) -> str:
         caps: its limits.
         currency: currency of its money; empty: it costs none.
     """
-    shown = [_of(f"{spent.requests:,.0f}", caps.max_requests, "requests")]
-    shown.append(_of(f"{spent.tokens:,.0f}", caps.max_tokens, "tokens"))
-    if currency:
-        shown.append(_of(f"{spent.cost:,.4g}", caps.max_cost, currency))
-    return ", ".join(shown)
+    units = ("requests", "tokens", *([currency] if currency else []))
+    return ", ".join(
+        f"{_plain(one)} {unit}" if most is None else f"{_plain(one)} of {_plain(most)} {unit}"
+        for one, most, unit in zip(spent, caps, units, strict=False)
+    )
 
 
-def _of(spent: str, most: float | None, unit: str) -> str:
-    return f"{spent} {unit}" if most is None else f"{spent} of {most:,.10g} {unit}"
+def _plain(number: float) -> str:
+    """`1,204`, `0.00006`: six decimals at most."""
+    return f"{number:,.6f}".rstrip("0").rstrip(".")

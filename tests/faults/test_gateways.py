@@ -300,7 +300,8 @@ def test_a_budget_ends_a_run_in_order_and_a_larger_one_goes_on(bench: Bench, cal
     before = trial.answers()
     assert len(before) == now["answered"] == 15
     why = now["run_tasks"][0]["reason"]
-    assert why.startswith("the rest is not asked: budget (15 of 15 requests spent")
+    assert why.startswith("the rest is not asked: budget (15 of 15 requests, ")
+    assert (now["spending"]["requests"], now["spending"]["max_requests"]) == (15, 15)
     assert f"`hpcbench resume {trial.id}` with a larger" in why
     assert now["reason"].startswith("15 of 40 samples are ok")
     assert trial.rounds == 1
@@ -394,7 +395,8 @@ def test_a_budget_of_a_model_beside_an_agents_own_ends_the_agent(
     now = trial.wait("incomplete")
 
     assert paid.answered == 6, "each one costs 10 millionths"
-    assert all("not asked: budget (6e-05" in one["reason"] for one in now["run_tasks"])
+    spent = "0.00006 of 0.00006 USD spent)"
+    assert all(spent in one["reason"] for one in now["run_tasks"])
     assert trial.rounds == 1
     assert len(trial.shard_events("numbers")) < 40
 

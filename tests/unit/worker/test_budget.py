@@ -139,7 +139,7 @@ def test_a_user_raises_the_budget_and_the_plan_has_the_rest(tmp_path: Path) -> N
 def test_the_reason_says_what_is_spent_of_what() -> None:
     caps = BudgetCaps(max_tokens=2_000_000, max_cost=5)
     assert why_over(caps, Amount(9, 1_999_000, 4.98765), "EUR") == (
-        "the rest is not asked: budget (9 requests, 1,999,000 of 2,000,000 tokens, 4.988 of 5 EUR spent)"
+        "the rest is not asked: budget (9 requests, 1,999,000 of 2,000,000 tokens, 4.98765 of 5 EUR spent)"
     )
 
 
