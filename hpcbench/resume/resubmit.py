@@ -155,7 +155,10 @@ def _affordable(experiment: Experiment, groups: tuple[Group, ...]) -> tuple[Grou
     given_up = [name for group in groups if group not in kept for name in group.run_tasks]
     given_up = [name for name in given_up if not any(name in one.run_tasks for one in kept)]
     if given_up:
-        why = f"max_gpu_hours: {used:.2f} of {most:g} GPU-hours are used, no job fits into the rest"
+        why = (
+            f"max_gpu_hours: {used:.2f} of {most:g} GPU-hours are used, no job fits into the rest; "
+            "submit the plan again with a larger max_gpu_hours"
+        )
         control_request(experiment, "stop", given_up, why)
     return kept
 

@@ -133,6 +133,8 @@ def _needs(facts: Facts, state: State) -> str | None:
         return f"all its jobs disappeared before its end: {go_on}"
     if state == "paused":
         return f"paused: {go_on}"
+    if state in ("incomplete", "failed") and run_state.control.stopped_tasks:
+        return None  # the reason of a run task that hpcbench stopped says how it goes on
     if state in ("incomplete", "failed"):
         return _after_a_poor_end(experiment)
     if any(unlaunched(job.reason) for job in run_state.jobs.alive):

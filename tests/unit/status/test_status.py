@@ -423,6 +423,16 @@ def test_after_a_poor_end_what_helps_is_said_and_nothing_else(
     assert ("resume" in needs) == (helps == "hpcbench resume")
 
 
+def test_after_an_end_by_the_budget_its_reason_says_what_helps(scene: Scene) -> None:
+    write_json(scene.experiment.outcome_file, {"version": 1, "round": 0, "state": "incomplete"})
+    control_request(scene.experiment, "stop", ["a"], "budget; `hpcbench resume` with a larger one")
+    now = scene.look()
+    assert (now.state, now.needs) == ("incomplete", None), (
+        "the same command without it does nothing"
+    )
+    assert now.run_tasks[0].reason == "budget; `hpcbench resume` with a larger one"
+
+
 def test_a_job_that_finalises_and_failed_is_made_good_from_the_login_node(
     scene: Scene, job_ends: dict[str, slurm.JobEnd]
 ) -> None:

@@ -96,11 +96,17 @@ function Figures({ detail }: { readonly detail: ExperimentDetail }) {
         row.score ? { label: row.score.metric, value: <ScoreText score={row.score} interval />, note: scoredNote(row), wide: true } : null,
         { label: "GPU-hours", value: number(usage.gpu_hours ?? row.gpu_hours), note: used === null ? "allocated" : `${percent(used)} with requests in flight` },
         row.failures > 0 ? { label: "Failures", value: <Link to="/e/$experiment" params={{ experiment: row.id }} search={{}}>{counted(row.failures, "cause")}</Link>, note: "see run tasks" } : null,
-        status?.spending ? { label: "Spent", value: status.spending.text, note: "requests in flight included", wide: true } : null,
+        status?.spending ? spentFact(status.spending.text) : null,
         typeof usage.queue_wait === "number" ? { label: "Longest wait", value: duration(usage.queue_wait), note: "of a job in Slurm's queue" } : null,
       ]}
     />
   );
+}
+
+/** `31 of 500 requests, 25,389 tokens, 0.12 of 5 USD`: the last kind matters most. */
+function spentFact(text: string) {
+  const kinds = text.split(", ");
+  return { label: "Spent", value: kinds.at(-1), note: kinds.slice(0, -1).join(", "), wide: true };
 }
 
 /** What the leading score is made of: never a mean that hides run tasks without a value. */

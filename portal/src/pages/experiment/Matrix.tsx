@@ -28,7 +28,7 @@ export function Matrix({ experiment, matrix }: Props) {
   const [width, measure] = useWidth();
   const narrow = width > 0 && width < 560;
   const longest = useMemo(() => Math.max(5, ...rows.flatMap((row) => [row.model.length, row.variant.length])), [rows]);
-  const head = Math.min(narrow ? 132 : 240, Math.round(longest * 7.8) + 28);
+  const head = Math.min(narrow ? 132 : 240, Math.round(longest * 9) + 28);
   const room = Math.max(0, width - head);
   const column = Math.max(128, Math.min(240, Math.floor((room - 2) / Math.max(1, columns.length))));
   const box = useRef<HTMLDivElement>(null);
