@@ -87,6 +87,8 @@ def _notes(one: Usage) -> list[str]:
     if one.gpu_utilisation:
         text = ", ".join(f"{name} {percent:.0f} %" for name, percent in one.gpu_utilisation.items())
         lines.append(f"GPU utilisation while answering: {text}")
+    if one.spent is not None:
+        lines.append(f"sent: {one.spent.in_words}")
     if one.source == "workers":
         lines.append(
             "source: workers' records, without the time before the first and after the last record"

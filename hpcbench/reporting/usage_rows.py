@@ -101,6 +101,8 @@ def _notes(usage: Usage) -> Iterator[str]:
     if usage.gpu_utilisation:
         percentages = (f"{name} {percent:.0f} %" for name, percent in usage.gpu_utilisation.items())
         yield f"GPU utilisation while samples were asked: {', '.join(percentages)}."
+    if usage.spent is not None:
+        yield f"Sent: {usage.spent.in_words}, warm-up and retries included."
     if not usage.complete:
         yield "The job that wrote this report had not ended: `hpcbench usage` counts it to its end."
     if usage.source == "workers":

@@ -21,7 +21,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import job_name, rounds, submitted_at
 from hpcbench.experiment.view.attempts import Attempt, Attempts
 from hpcbench.experiment.view.readings import GpuUse, readings
-from hpcbench.experiment.view.usage import CAUSES, Hours, Unit, Usage, written_usage
+from hpcbench.experiment.view.usage import CAUSES, Hours, Spent, Unit, Usage, written_usage
 from hpcbench.experiment.view.workers import WorkerEvent, WorkerRun, worker_runs
 from hpcbench.files.atomic import write_json
 from hpcbench.schema.plan import Group
@@ -85,7 +85,22 @@ def look(experiment: Experiment) -> Usage:
         energy_wh=round(sum(joules) / 3600, 1) if joules else (round(watts, 1) or None),
         energy_source="slurm" if joules else ("gpus" if watts else None),
         gpu_utilisation=_utilisation(experiment, seen),
+        spent=_spent(experiment, [one.worker for one in workers]),
         complete=all(over),
+    )
+
+
+def _spent(experiment: Experiment, runs: Iterable[WorkerRun]) -> Spent | None:
+    known = [run.spent for run in runs if run.spent is not None]
+    if not known:
+        return None
+    requests, tokens, cost = (sum(kind) for kind in zip(*known, strict=True))
+    currency = experiment.planned.currency
+    return Spent(
+        requests=round(requests),
+        tokens=round(tokens),
+        cost=round(cost, 6) if currency else None,
+        currency=currency or None,
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json
+from hpcbench.schema.budget import Amount, BudgetCaps, in_words
 
 Cause = Literal["starting", "loading", "failed_loads", "idle", "lost", "after_last_answer"]
 """Why allocated time was not used.
@@ -72,6 +73,25 @@ class Waited(BaseModel):
     longest: float
 
 
+class Spent(BaseModel):
+    """Requests of an experiment's workers, sent and answered or not, and what they took."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    requests: int
+    tokens: int
+    """Tokens of prompts and answers, as far as the engine counts them."""
+    cost: float | None = None
+    """Money by the models' prices; None: no model has prices, or they are in several currencies."""
+    currency: str | None = None
+
+    @property
+    def in_words(self) -> str:
+        """`1,204 requests, 98,000 tokens, 2.31 USD`."""
+        amount = Amount(self.requests, self.tokens, self.cost or 0.0)
+        return in_words(amount, BudgetCaps(), self.currency or "")
+
+
 class Usage(BaseModel):
     """Resources that an experiment took."""
 
@@ -96,6 +116,8 @@ class Usage(BaseModel):
     energy_source: Literal["slurm", "gpus"] | None = None
     gpu_utilisation: Mapping[str, float] = {}
     """Run task → mean utilisation of GPUs while its samples were asked, percent, where measured."""
+    spent: Spent | None = None
+    """Requests and what they took; None: no worker says so."""
     complete: bool = True
     """Whether every job had ended at the time of counting: the reporting job may itself be one of them."""
 

@@ -14,7 +14,7 @@ from hpcbench.cli.main import main
 from hpcbench.experiment.archiving import fold, fold_workers
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view import readings
-from hpcbench.experiment.view.usage import CAUSES, Hours, Usage, Waited
+from hpcbench.experiment.view.usage import CAUSES, Hours, Spent, Usage, Waited
 from hpcbench.files.atomic import Appender, write_json
 from hpcbench.usage import gpu_hours as usage
 from hpcbench.usage.gpu_hours import Allocation, account, look, totals, usage_of
@@ -81,6 +81,28 @@ def test_hours_of_an_engine_on_two_nodes_are_those_of_all_its_gpus(tmp_path: Pat
     task = run_task(model={"gpus": 4, "nodes": 2, "parallel": {"tensor": 8}})
     (row,) = look(plain(tmp_path, task)).hours
     assert (row.unit, round(row.allocated * 3600)) == ("GPU", 8 * 320)
+
+
+@pytest.mark.parametrize(
+    ("prices", "said"),
+    [
+        ({"prices": {"input": 1, "output": 2}}, "1,104 requests, 98,000 tokens, 2.31 USD"),
+        ({}, "1,104 requests, 98,000 tokens"),
+    ],
+)
+def test_requests_of_all_workers_are_counted_with_what_they_took(
+    tmp_path: Path, prices: dict[str, Any], said: str
+) -> None:
+    here = plain(tmp_path, run_task(model=prices))
+    assert look(here).spent is None, "its worker is of an earlier version"
+    early = {"spent": {"requests": 3, "tokens": 90, "cost": 0.01}}
+    last = {"spent": {"requests": 1000, "tokens": 97_910, "cost": 2.25}}
+    works(here, TWO, [(1000, "started"), (1005, "budget", early), (1010, "budget", last)])
+    ended = {"spent": {"requests": 104, "tokens": 90, "cost": 0.06}}
+    works(here, AGAIN, [(1400, "started"), (1405, "budget", ended), (1406, "finished")])
+    spent = look(here).spent
+    assert spent is not None
+    assert spent.in_words == said
 
 
 def test_without_gpus_hours_are_of_cpus(tmp_path: Path) -> None:
@@ -363,12 +385,13 @@ def test_the_report_shows_what_it_took_in_both_forms(tmp_path: Path) -> None:
     reported = Usage(
         experiment=here.id, month="2026-11", source="slurm", jobs=2, hours=(row,),
         waited=Waited(first=10, median=20, longest=30), energy_wh=1500, energy_source="slurm",
-        gpu_utilisation={"rt": 80.0},
+        gpu_utilisation={"rt": 80.0}, spent=Spent(requests=1204, tokens=98000, cost=2.31, currency="EUR"),
     )  # fmt: skip
     write_json(here.usage_file, reported.model_dump(mode="json"))
     markdown = shown(here).read_text()
     assert "| rt | &lt;m> | GPU-hours | 2.000 | 1.500 | 75 % | – | 0.500 |" in markdown
     assert "Jobs waited 20 s in the queue (median), at most 30 s." in markdown
+    assert "Sent: 1,204 requests, 98,000 tokens, 2.31 EUR, warm-up" in markdown
     html = (here.report_dir / "report.html").read_text()
     assert ">Resources</h2>" in html
     assert "&lt;m&gt;" in html
