@@ -28,8 +28,8 @@ from hpcbench.number_format import many
 from hpcbench.registry.budget_checks import mistakes
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.settings import typed
-from hpcbench.schema.budget import BudgetCaps
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.spending import BudgetCaps
 from hpcbench.site.cron import Idle, if_idle
 from hpcbench.submit.fingerprint import accept
 from hpcbench.submit.kept_files import today

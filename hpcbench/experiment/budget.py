@@ -24,8 +24,8 @@ from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment, decoding
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files.atomic import create_exclusive, read_lines
-from hpcbench.schema.budget import EPSILON, Amount, BudgetCaps, in_words
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.spending import EPSILON, Amount, BudgetCaps, in_words
 
 Word = Literal["take", "back", "gone", "over"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpcbench.errors import Problem
-from hpcbench.schema.budget import BudgetCaps
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.spending import BudgetCaps
 
 
 def mistakes(

@@ -14,9 +14,9 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import job_name, rounds
 from hpcbench.experiment.view.workers import WorkerEvent, worker_runs
 from hpcbench.planning import within
-from hpcbench.schema.budget import BudgetCaps
 from hpcbench.schema.model import Model
 from hpcbench.schema.plan import Group
+from hpcbench.schema.spending import BudgetCaps
 
 OUT_OF_MEMORY = frozenset({"gpu_out_of_memory", "out_of_memory", "context_too_long"})
 """Causes that a larger shape may remove."""

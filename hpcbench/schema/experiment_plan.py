@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from hpcbench.schema.budget import BudgetCaps
 from hpcbench.schema.definition import Definition, FlatName, Name
 from hpcbench.schema.load import Load
 from hpcbench.schema.outputs import Database, Notification, Tracker, Upload
 from hpcbench.schema.run_task import Matrix, RunTaskEntry
 from hpcbench.schema.shared_types import LastJob, Part
+from hpcbench.schema.spending import BudgetCaps
 
 Stage = Literal["inference", "evaluation", "reporting"]
 """A stage after preparation."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from hpcbench.schema.budget import BudgetCaps
+from hpcbench.schema.spending import BudgetCaps
 
 if TYPE_CHECKING:
     from hpcbench.schema.shared_types import Resources

@@ -14,8 +14,8 @@ from hpcbench.experiment.view.attempts import Attempts
 from hpcbench.experiment.view.readings import last_reading, monitor_heard
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.resume import last_job
-from hpcbench.schema.budget import Amount, BudgetCaps
-from hpcbench.schema.budget import in_words as budget_in_words
+from hpcbench.schema.spending import Amount, BudgetCaps
+from hpcbench.schema.spending import in_words as budget_in_words
 from hpcbench.schema.work import PlannedTask
 from hpcbench.slurm import LOST, unlaunched
 from hpcbench.status import causes

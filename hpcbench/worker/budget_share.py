@@ -8,9 +8,9 @@ from typing import Any
 
 from hpcbench.experiment.budget import Ledger, binds, caps_of, cost_of, ends
 from hpcbench.experiment.layout import Experiment
-from hpcbench.schema.budget import Amount
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Request, Response
+from hpcbench.schema.spending import Amount
 from hpcbench.worker.event_log import WorkerEvents
 
 SHARE = 4

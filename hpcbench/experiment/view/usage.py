@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json
-from hpcbench.schema.budget import Amount, BudgetCaps, in_words
+from hpcbench.schema.spending import Amount, BudgetCaps, in_words
 
 Cause = Literal["starting", "loading", "failed_loads", "idle", "lost", "after_last_answer"]
 """Why allocated time was not used.

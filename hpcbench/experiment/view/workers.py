@@ -13,7 +13,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.files.archive import FOLDED, Folder
 from hpcbench.files.atomic import Tell, parse_line
 from hpcbench.files.tail import ArchivedTail
-from hpcbench.schema.budget import Amount
+from hpcbench.schema.spending import Amount
 from hpcbench.schema.token_figures import TokenFigures
 
 TROUBLES = (

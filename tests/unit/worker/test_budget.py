@@ -20,9 +20,9 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.inference.client import Client
 from hpcbench.inference.load_driver import drive, warm_up
-from hpcbench.schema.budget import Amount, BudgetCaps
 from hpcbench.schema.model import Prices
 from hpcbench.schema.records import Request, Response, Times
+from hpcbench.schema.spending import Amount, BudgetCaps
 from hpcbench.worker import budget_share
 from hpcbench.worker.budget_share import BudgetShare
 from tests.mock_openai import Script, Server
