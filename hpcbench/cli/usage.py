@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 
 from hpcbench.cli.output import console, print_json, table
 from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.experiment.layout import all_experiments, find, home
-from hpcbench.experiment.view.usage import CAUSES, Hours, Usage
+from hpcbench.experiment.view.usage import CAUSES, Hours, Spent, Usage
 from hpcbench.number_format import percent
 from hpcbench.registry.catalog import user_site
 from hpcbench.usage.gpu_hours import (
@@ -45,9 +46,8 @@ def usage(arguments: argparse.Namespace) -> int:
                 whole = whole.plus(one)
             shown.add_row("all", f"{unit}-hours", *_cells(whole), style="bold")
     console().print(shown)
-    if len(found) == 1:
-        for line in _notes(found[0]):
-            console().print(line, soft_wrap=True, highlight=False)
+    for line in [*_sent(found), *(_notes(found[0]) if len(found) == 1 else ())]:
+        console().print(line, soft_wrap=True, highlight=False)
     return 0
 
 
@@ -74,6 +74,20 @@ def _cells(one: Hours) -> list[str]:
     return [figure(one.allocated), figure(one.used) + share, figure(one.wasted), *parts]
 
 
+def _sent(usages: Sequence[Usage]) -> Iterator[str]:
+    """Requests of these experiments and what they took, for each currency."""
+    known = [one.spent for one in usages if one.spent is not None]
+    for currency in sorted({one.currency or "" for one in known}):
+        own = [one for one in known if (one.currency or "") == currency]
+        whole = Spent(
+            requests=sum(one.requests for one in own),
+            tokens=sum(one.tokens for one in own),
+            cost=sum(one.cost or 0.0 for one in own),
+            currency=currency,
+        )
+        yield f"sent: {whole.in_words}"
+
+
 def _notes(one: Usage) -> list[str]:
     lines = []
     if one.waited is not None:
@@ -87,8 +101,6 @@ def _notes(one: Usage) -> list[str]:
     if one.gpu_utilisation:
         text = ", ".join(f"{name} {percent:.0f} %" for name, percent in one.gpu_utilisation.items())
         lines.append(f"GPU utilisation while answering: {text}")
-    if one.spent is not None:
-        lines.append(f"sent: {one.spent.in_words}")
     if one.source == "workers":
         lines.append(
             "source: workers' records, without the time before the first and after the last record"

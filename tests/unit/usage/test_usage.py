@@ -377,6 +377,25 @@ def test_the_command_adds_up_all_experiments(cli: Cli) -> None:
     assert main(["usage", "--all", "@last"]) == 2
 
 
+def test_the_command_adds_up_what_was_sent_by_currency(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+    free = Spent(requests=1000, tokens=5)
+    usd = Spent(requests=10, tokens=20, cost=0.5, currency="USD")
+    eur = Spent(requests=7, tokens=20, cost=2.5, currency="EUR")
+    for name, spent in zip("abcde", (free, usd, eur, usd, None), strict=True):
+        here = past(tmp_path, f"20261120-1432-plan-aaa{name}")
+        found = Usage(experiment=here.id, hours=(Hours(run_task="rt"),), spent=spent)
+        write_json(here.usage_file, found.model_dump(mode="json"))
+    printed = cli("usage", "--all").splitlines()
+    assert [one for one in printed if one.startswith("sent")] == [
+        "sent: 1,000 requests, 5 tokens",
+        "sent: 7 requests, 20 tokens, 2.5 EUR",
+        "sent: 20 requests, 40 tokens, 1 USD",
+    ]
+
+
 @pytest.mark.long
 def test_the_report_shows_what_it_took_in_both_forms(tmp_path: Path) -> None:
     here = written(tmp_path, {"s0": "0", "s1": "1"})
