@@ -31,11 +31,13 @@ class Amount(NamedTuple):
 
     def plus(self, other: Amount) -> Amount:
         """The sum."""
-        return Amount(*(one + two for one, two in zip(self, other, strict=True)))
+        requests, tokens, cost = other
+        return Amount(self.requests + requests, self.tokens + tokens, self.cost + cost)
 
     def minus(self, other: Amount) -> Amount:
         """The difference."""
-        return Amount(*(one - two for one, two in zip(self, other, strict=True)))
+        requests, tokens, cost = other
+        return Amount(self.requests - requests, self.tokens - tokens, self.cost - cost)
 
     def times(self, factor: float) -> Amount:
         """A multiple."""
