@@ -91,13 +91,16 @@ class Package(Definition):
         return not self.provides or bool(set(self.provides) - {"engines"})
 
 
-def _no_place(text: str) -> str:
-    if text.startswith((".", "/", "~", "-")) or ("://" in text and " @ " not in text):
+def _no_place(entry: object) -> object:
+    """Refuse a text that is a folder or an address; what is no text has its own message."""
+    if isinstance(entry, str) and (
+        entry.startswith((".", "/", "~", "-")) or ("://" in entry and " @ " not in entry)
+    ):
         raise ValueError(
             "must be a package's name or a requirement such as `torch>=2.4`; write a folder as "
             "{name: NAME, source: {type: local, path: FOLDER}} and an address as NAME @ URL"
         )
-    return text
+    return entry
 
 
 PackageEntry = Annotated[

@@ -154,6 +154,12 @@ def test_an_unknown_key_of_one_of_several_forms_is_answered_with_keys_of_that_fo
          "quotes)"),
         ("  - shared", "  - ../shared", "p.yaml:24:5: run_tasks.2: must be one line of text without \\, "
          "with no space at its ends and none of . / ~ @ + - first, not '../shared'"),
+        ("    split: hard", "    packages: [7]",
+         "p.yaml:22:16: run_tasks.1.packages.0: YAML reads 7 as a number (put it in quotes)"),
+        ("    split: hard", "    packages:\n      -",
+         "p.yaml:23:8: run_tasks.1.packages.0: must be text, not null"),
+        ("    split: hard", "    packages: [[near]]",
+         "p.yaml:22:16: run_tasks.1.packages.0: must be text, not ['near']"),
         ("seed: 7", "name: again", "p.yaml:25:1: key 'name' occurs twice (remove one of them)"),
         ("    split: hard", "    split: hard\n    split: easy",
          "p.yaml:23:5: key 'split' occurs twice (remove one of them)"),
