@@ -359,7 +359,8 @@ class Dude(_OneDialect):
     }
 
     compat: str = ""
-    """Compute the metric as its publishers do: similarities are over the lengths of the raw texts."""
+    """Compute the metric as its publishers do: similarities are over the lengths of the raw texts, and line
+    breaks of the prediction are removed."""
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """Value in [0, 1], over 1; the best reference counts. No text scores 0.
@@ -373,7 +374,9 @@ class Dude(_OneDialect):
             answer = known.get("answer")
             right = [reference_text(self.name, one) for one in _listed(answer or "")] or [""]
             if read is not None:
-                said = read.strip().replace("\n", "")
+                said = read.strip()
+                if self.compat:  # as the publishers join lines
+                    said = said.replace("\n", "")
                 said = "" if "not answerable" in said.lower() else said
                 listed = "list" in str(known.get("type"))
                 values.append(self._of_list(said, right) if listed else self._near(said, right))

@@ -80,6 +80,8 @@ def test_answers_of_dude_are_lists_texts_or_none() -> None:
     assert Dude().score(None, [missing]).numerator == 0
     assert dude("xx", "yy        ") == 0
     assert Dude(compat="dudeeval").score("xx", ["yy        "]).numerator == 0.8
+    assert dude("two\nlines", "two\nlines") == dude("two\nlines", "two lines") == 1
+    assert Dude(compat="dudeeval").score("two\nlines", ["twolines"]).numerator == 1
 
 
 def test_a_reference_that_is_no_text_is_named() -> None:
