@@ -12,8 +12,7 @@ import re
 from dataclasses import dataclass
 
 from hpcbench.event_stream import as_object
-
-USAGE = ("prompt_tokens", "completion_tokens")
+from hpcbench.schema.records import USAGE
 
 MOST_TOKENS = 10**15
 """A number of more digits is no count of tokens."""

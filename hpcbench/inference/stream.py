@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpcbench.event_stream import EventParser, as_object
-from hpcbench.inference.chunk_form import MOST_TOKENS, USAGE, ChunkForm, form_of
-from hpcbench.schema.records import Outcome, ToolCall
+from hpcbench.inference.chunk_form import MOST_TOKENS, ChunkForm, form_of
+from hpcbench.schema.records import USAGE, Outcome, ToolCall
 
 _OUTCOMES: Mapping[str | None, Outcome] = {
     "stop": "ok",

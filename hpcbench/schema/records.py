@@ -23,6 +23,9 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 ANSWERED: tuple[Outcome, ...] = ("ok", "truncated")
 """Outcomes with an answer. Others have no latency: a fast refusal would make the engine look fast."""
 
+USAGE = ("prompt_tokens", "completion_tokens")
+"""Counts of tokens that a response keeps."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
@@ -269,7 +272,7 @@ class Response:
             outcome=data["outcome"],
             text=optional("text"),
             finish_reason=optional("finish_reason"),
-            usage=optional("usage"),
+            usage=_counts(optional("usage")),
             times=Times(
                 times["start"],
                 times["send"],
@@ -329,6 +332,13 @@ class Response:
 
 
 _LARGEST = (1 << 63) - 1
+
+
+def _counts(usage: Any) -> Any:
+    """The counts in a record's `usage`; `_check` judges what they are."""
+    if type(usage) is not dict:
+        return usage
+    return {name: usage[name] for name in USAGE if usage.get(name) is not None}
 
 
 def _fields(record: Response | Times) -> dict[str, Any]:

@@ -83,6 +83,15 @@ def test_unknown_fields_are_left_out_and_optional_fields_may_be_missing(name: st
     assert decoded([line_of(record)], ALL)[1] == [1]
 
 
+@pytest.mark.parametrize("more", [{"x": []}, {"x": 0.5}, {"prompt_tokens": None}])
+def test_of_counts_of_tokens_those_that_are_known_are_read(more: dict[str, Any]) -> None:
+    record = {**WHOLE, "usage": {"completion_tokens": 7, **more}}
+    assert Response.from_json(record).usage == {"completion_tokens": 7}
+    frame, counts = decoded([line_of(record)], ALL)
+    assert counts == [1]
+    assert frame["usage"].to_list() == [{"prompt_tokens": None, "completion_tokens": 7}]
+
+
 def test_half_a_surrogate_pair_becomes_its_escape_and_a_whole_pair_stays() -> None:
     source = {**WHOLE["reused_from"], "sample": "\ud83d"}
     half = {"text": "\ud83d", "reused_from": source, "image_sha256": ["\ud83d"]}
