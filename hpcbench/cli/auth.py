@@ -73,8 +73,8 @@ def login(arguments: argparse.Namespace) -> int:
 
 
 def forget(arguments: argparse.Namespace) -> int:
-    """`hpcbench auth forget MODEL`: the token's file goes."""
-    options, _ = _credential(arguments)
+    """`hpcbench auth forget MODEL`: the token's file goes; that needs no secret."""
+    options, _ = _credential(arguments, needs_secrets=False)
     if not token_file.Store(options.key).forget():
         raise RunFailed(f"there is no token of {options.server} for client {options.client_id}")
     say("forgotten; the server may accept the token until it ends")
@@ -86,8 +86,10 @@ def forget(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _credential(arguments: argparse.Namespace) -> tuple[AuthOptions, bool]:
-    model = load_model(arguments.model, arguments.registry)
+def _credential(
+    arguments: argparse.Namespace, *, needs_secrets: bool = True
+) -> tuple[AuthOptions, bool]:
+    model = load_model(arguments.model, arguments.registry, needs_secrets=needs_secrets)
     options = token_check.credential(model.engine, model.engine_options)
     if options is None:
         raise UserError(

@@ -50,15 +50,22 @@ def load_plan(
     return resolver.plan(*resolver.read(lambda: catalog.plan(path)))
 
 
-def load_model(given: str, registries: Sequence[Path] = ()) -> Model:
+def load_model(given: str, registries: Sequence[Path] = (), *, needs_secrets: bool = True) -> Model:
     """A model alone, by the name of its definition or by its file, with all its names resolved.
 
     Locks are not required: the result is not stored.
 
+    Args:
+        given: the name or the file.
+        registries: registries besides the user's.
+        needs_secrets: whether its secrets must be available here.
+
     Raises:
         UserError: every mistake found in the definition and in definitions it names.
     """
-    return Resolver(Catalog(registries), locks=False).model(given)
+    resolver = Resolver(Catalog(registries), locks=False)
+    resolver.checks.found.needs_secrets = needs_secrets
+    return resolver.model(given)
 
 
 def models_that_say(word: str, registries: Sequence[Path] = ()) -> Iterator[str]:

@@ -65,6 +65,22 @@ def test_login_status_and_forget(
     assert "there is no token of" in capsys.readouterr().err
 
 
+def test_a_token_is_shown_and_forgotten_without_its_secret(
+    gateway: Gateway,
+    model: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert main(["auth", "login", str(model)]) == 0
+    monkeypatch.delenv("GATEWAY_SECRET")
+    assert main(["auth", "login", str(model)]) == 2
+    assert "${env:GATEWAY_SECRET}: the variable is not set" in capsys.readouterr().err
+    assert main(["auth", "status"]) == 0
+    assert "fresh" in capsys.readouterr().out
+    assert main(["auth", "forget", str(model)]) == 0
+    assert not list(state_folder("auth").glob("*.json"))
+
+
 def test_status_shows_each_file_and_why_one_cannot_be_read(
     gateway: Gateway, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
