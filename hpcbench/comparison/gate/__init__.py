@@ -9,10 +9,11 @@ silently.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from hpcbench.comparison.gate.quality_checks import coverage_check, quality_checks
 from hpcbench.comparison.gate.resource_checks import resource_checks
-from hpcbench.comparison.gate.sides import Side, side_of
+from hpcbench.comparison.gate.sides import Run, Side, side_of
 from hpcbench.comparison.gate.speed_checks import speed_checks
 from hpcbench.comparison.gate.verdict import (
     EXIT_CODES,
@@ -23,6 +24,7 @@ from hpcbench.comparison.gate.verdict import (
     verdict_of,
 )
 from hpcbench.errors import RunFailed, UserError
+from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.view.metrics_json import metrics_of
@@ -71,10 +73,22 @@ def _checks(baseline: Side, candidate: Side, policy: Gate) -> Iterator[Check]:
             why = "the candidate has no such run task"
             yield Check(name, "run task", "coverage", "critical", "fail", why)
             continue
-        yield coverage_check(name, ours, theirs, policy)
-        yield from quality_checks(name, ours, theirs, policy)
+        of_answers = (
+            coverage_check(name, ours, theirs, policy),
+            *quality_checks(name, ours, theirs, policy),
+        )
+        yield from _of_asked(of_answers, theirs)
         yield from resource_checks(name, ours, theirs, policy)
         yield from speed_checks(name, ours, theirs, policy)
+
+
+def _of_asked(checks: Sequence[Check], runs: Sequence[Run]) -> Iterator[Check]:
+    """The same checks, without failures where a used-up budget left samples unasked: they count as failed."""
+    stopped = (control_state(run.experiment).stopped_tasks.get(run.run_task.name) for run in runs)
+    why = next(filter(None, stopped), None)
+    for one in checks:
+        unknown = why is not None and one.verdict == "fail"
+        yield replace(one, verdict="inconclusive", why=f"{why}; {one.why}") if unknown else one
 
 
 def _ended(candidate: Experiment, state: str | None) -> Iterator[Check]:

@@ -18,6 +18,7 @@ from hpcbench.comparison.gate.speed_checks import MeasuredFigure, ratio
 from hpcbench.comparison.gate.verdict import worth_an_alert
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.evaluation.repeats import base_of
+from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_json
 from tests.unit.command import Cli
@@ -174,6 +175,21 @@ def test_what_did_not_end_well_is_never_a_go(tmp_path: Path) -> None:
     found = judge(one, other, policy())
     assert found.verdict == "INCONCLUSIVE"
     assert "the candidate is incomplete" in found.reasons[0]
+
+
+def test_samples_that_a_budget_left_unasked_are_no_failures(tmp_path: Path) -> None:
+    one, other = ended(tmp_path, "e1"), ended(tmp_path, "e2", dict.fromkeys(range(50)))
+    for name in ("coverage", "exact_match"):
+        assert check(judge(one, other, policy(same=())), name).verdict == "fail"
+    control_request(
+        other, "stop", ["rt"], "the rest is not asked: budget (10 of 10 requests spent)"
+    )
+    found = judge(one, other, policy(same=()), state="incomplete")
+    for name in ("coverage", "exact_match"):
+        decided = check(found, name)
+        assert decided.verdict == "inconclusive"
+        assert decided.why.startswith("the rest is not asked: budget (10 of 10 requests spent); ")
+    assert (found.verdict, found.failing) == ("INCONCLUSIVE", ()), "so nothing is asked again"
 
 
 def test_a_policy_that_judges_nothing_lets_nothing_pass(tmp_path: Path) -> None:
