@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from hpcbench.comparison.differences import ConfigDifference, config_differences
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.experiment.access import is_foreign
+from hpcbench.experiment.control import ControlState, control_state
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.seal import check_seal
 from hpcbench.experiment.view.as_written import plan_data
@@ -52,6 +53,7 @@ def load(
     data = plan_data(experiment)
     _place(data, _moved(experiment, sources))
     as_locked(data.get("packages", {}), experiment.manifest.locks)
+    _give_last_budget(data, control_state(experiment))
     replaced = {path: str(copy) for path, copy in kept.items()}
     for part in ("run_tasks", "site"):
         data[part] = _replaced(data[part], replaced)
@@ -85,8 +87,20 @@ def as_locked(packages: dict[str, Any], locks: Mapping[str, Sequence[str]]) -> N
 
 
 def not_as_it_was(then: Experiment, now: Experiment) -> list[ConfigDifference]:
-    """Changed settings that affect results; without nodes, which are known only after their answers."""
-    return [one for one in config_differences(then, now) if ".hardware" not in one.path]
+    """Changed settings that affect results; without those that only answers show: nodes, and the load."""
+    measured = (".concurrency", ".route")
+    return [
+        one
+        for one in config_differences(then, now)
+        if ".hardware" not in one.path and not one.path.endswith(measured)
+    ]
+
+
+def _give_last_budget(data: dict[str, Any], then: ControlState) -> None:
+    """Set the budget that a user gave to `resume` last: by the plan's the rerun would end elsewhere."""
+    data["plan"] |= then.budget
+    given = [f"{name}={most}" for name, most in then.budget.items()]
+    data["settings"] = [*data.get("settings", ()), *given]
 
 
 def _moved(experiment: Experiment, given: Sequence[str]) -> dict[str, str]:

@@ -11,12 +11,16 @@ import pytest
 from PIL import Image
 
 from hpcbench.cli.main import main
+from hpcbench.comparison.differences import config_differences
 from hpcbench.errors import UserError
+from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.manifest import Manifest
+from hpcbench.files.atomic import write_json
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.source import Source
 from hpcbench.reporting.provenance import reproduce
+from hpcbench.schema.experiment_plan import BudgetCaps
 from hpcbench.schema.package import Package
 from hpcbench.submit import rerun
 from hpcbench.submit.kept_files import keep, today
@@ -158,6 +162,27 @@ def test_data_that_moved_is_named_with_the_option_that_says_where_it_is(
 
 
 @pytest.mark.long
+def test_a_rerun_has_the_budget_that_a_user_gave_last(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepared(folder, "max_requests=10", "max_tokens=900000")
+    control_request(first, "resume", budget={"max_requests": 25})
+    forget(folder, monkeypatch)
+    second = prepared_again(first)
+    assert second.resolved.plan.budget == BudgetCaps(max_requests=25, max_tokens=900_000)
+    assert second.manifest.settings[-1] == "max_requests=25", "the report says so"
+
+
+def test_figures_of_answers_are_no_change_since_then(folder: Path) -> None:
+    first = prepared(folder)
+    load = {"route": "proxied", "concurrency": 8}
+    write_json(first.performance_file, {"version": 3, "run_tasks": {"t": {"load": load}}})
+    assert {one.path for one in config_differences(first, prepared_again(first))} == {
+        "run_tasks.t.concurrency", "run_tasks.t.route",
+    }  # fmt: skip
+    assert rerun.not_as_it_was(first, prepared_again(first)) == []
+
+
 def test_other_data_than_then_is_said(folder: Path) -> None:
     first = prepared(folder)
     write_dataset(folder / "pages", [record(number, references=["?"]) for number in range(20)])
