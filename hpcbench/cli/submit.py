@@ -21,7 +21,7 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.control import ControlState, control_request, control_state
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
-from hpcbench.experiment.outcome import ended, outcome
+from hpcbench.experiment.outcome import ended, not_whole, outcome
 from hpcbench.experiment.submission import SUPERVISE, rounds
 from hpcbench.experiment.submission_lock import submitting
 from hpcbench.number_format import many
@@ -216,10 +216,14 @@ def resume(arguments: argparse.Namespace) -> int:
         say(f"{experiment.id} is running: nothing to resume{later}")
         return finish(experiment, as_json=arguments.json) if arguments.wait else 0
     if found == "concluded":
-        say(
-            f"{experiment.id}: no sample was left to ask; evaluated the answers and wrote the report"
-        )
-        return finish(experiment, as_json=arguments.json) if arguments.wait else 0
+        short = not_whole(experiment)
+        what = "no sample was left to ask" if short is None else "nothing more was asked"
+        say(f"{experiment.id}: {what}; evaluated the answers and wrote the report")
+        if arguments.wait:
+            return finish(experiment, as_json=arguments.json)
+        if short is not None:
+            say(short)
+        return 0
     return _submitted(experiment, arguments)
 
 

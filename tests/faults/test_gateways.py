@@ -306,7 +306,10 @@ def test_a_budget_ends_a_run_in_order_and_a_larger_one_goes_on(bench: Bench, cal
     assert now["reason"].startswith("15 of 40 samples are ok")
     assert trial.rounds == 1
     for same_or_less in ([], ["--max-requests", "14"]):  # it is still used up
-        bench.run("resume", trial.id, *same_or_less, code=None)
+        _, err = bench.run("resume", trial.id, *same_or_less)
+        assert f"{trial.id}: nothing more was asked" in err
+        assert f"{trial.id} is incomplete: 15 of 40 samples are ok" in err
+        assert "requests spent" in err
         trial.wait("incomplete")
         assert len(trial.answers()) == 15
         assert trial.rounds == 1
