@@ -13,7 +13,8 @@ from hpcbench.errors import UserError
 from hpcbench.experiment.layout import home
 from hpcbench.experiment.submission import Step, arrays
 from hpcbench.number_format import many
-from hpcbench.schema.plan import Group, ResolvedRunTask
+from hpcbench.schema.plan import Group, ResolvedPlan, ResolvedRunTask
+from hpcbench.submit import provider_cost
 from hpcbench.submit.estimate import spared
 from hpcbench.submit.estimate_text import outlook, words
 from hpcbench.submit.preview import (
@@ -49,7 +50,7 @@ def show(preview: Preview, as_json: bool, reuse: Policy = "none") -> int:
             {
                 "executor": resolved.executor,
                 "work": asdict(work),
-                **_answered_json(answered),
+                **_answered_json(resolved, answered),
                 "sbatch": texts,
                 **facts_json(preview),
             }
@@ -63,6 +64,8 @@ def show(preview: Preview, as_json: bool, reuse: Policy = "none") -> int:
         print(_folded(line))
     for line in spared(work.fewer):
         print(line)
+    for line in provider_cost.words(resolved, answered):
+        print(_folded(f"cost: {line}"))
     for group in work.groups:
         if group.id not in groups:
             print(f"\ngroup {group.id}: no job, all of its samples have answers")
@@ -87,7 +90,7 @@ def show_estimate(preview: Preview, as_json: bool, reuse: Policy = "none") -> in
         print_json(
             {
                 "plan": resolved.plan.name,
-                **_answered_json(found.forecast),
+                **_answered_json(resolved, found.forecast),
                 **data,
                 **facts_json(preview),
             }
@@ -97,9 +100,12 @@ def show_estimate(preview: Preview, as_json: bool, reuse: Policy = "none") -> in
     return tell_findings(preview, warnings=not as_json)
 
 
-def _answered_json(answered: Forecast) -> dict[str, Any]:
-    """Samples of each run task, how many are asked, who answered the others, and why none is taken over."""
+def _answered_json(resolved: ResolvedPlan, answered: Forecast) -> dict[str, Any]:
+    """Samples of each run task, how many are asked and at what cost, who answered the others, and why none
+    is taken over."""
     return {
+        "full_answers_cost": provider_cost.full_answers(resolved, answered),
+        "budget": resolved.plan.budget.model_dump(),
         "samples": dict(answered.samples),
         "asked": {name: answered.asked(name) for name in answered.samples},
         "reused": answered.reused,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hpcbench.experiment.layout import home
 from hpcbench.resume.last_job import in_words
+from hpcbench.submit import provider_cost
 from hpcbench.submit.estimate import (
     Estimate,
     GroupEstimate,
@@ -87,6 +88,8 @@ def words(preview: Preview, outlook: Outlook) -> Iterator[str]:
     if any(not one.gpus for one in found.groups):
         yield f"  CPU-hours  {_figure(found.cpu_hours, _hours)}"
     yield f"  time       {_figure(found.wall_seconds, span)}, with model loads, without the wait in the queue"
+    for line in provider_cost.words(preview.resolved, outlook.forecast):
+        yield f"  cost       {line}"
     disk = found.disk
     there = [f"{size(disk.responses)} of answers"]
     if disk.cached:

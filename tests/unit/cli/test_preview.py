@@ -194,6 +194,28 @@ def test_an_estimate_counts_what_is_not_here_and_says_so(plan: Path, cli: Cli) -
     assert model["command"][:2] == ["python", "-m"]
 
 
+def test_the_cost_at_a_provider_is_shown_as_far_as_it_is_known(plan: Path, cli: Cli) -> None:
+    priced = (
+        "name: m\nengine: remote\nengine_options: {base_url: 'https://g.example/v1', model: x}\n"
+        "prices: {input: 1, output: 2.5, currency: EUR}\n"
+    )
+    put(plan.parent, "registries/models/m.yaml", priced)
+    asked = ["submit", str(plan), "--set", "run_tasks.said.model=m"]
+    budget = ["--set", "max_cost=5", "--set", "max_requests=2000"]
+    full = "answers of full length 0.0768 EUR; prompts and retries are not included"
+    one = [*asked, "--set", "only=[said]"]
+    for how in ("--dry-run", "--estimate"):
+        shown = " ".join(cli(*one, *budget, how).split())
+        assert f"{full}; budget: 2,000 requests, 5 EUR" in shown
+        assert full in " ".join(cli(*one, how).split())
+        assert "full length" not in cli(*asked, "--set", "run_tasks.far.model=m", how), "how many?"
+        found = cli.json(*one, *budget, how, "--json")
+        assert found["full_answers_cost"] == {"EUR": pytest.approx(0.0768)}
+        assert found["budget"] == {"max_requests": 2000, "max_tokens": None, "max_cost": 5.0}
+        shown = cli("submit", plan, how)
+        assert "full length" not in shown and "budget" not in shown, "no prices and no budget"
+
+
 def test_references_to_secrets_are_not_read_and_not_shown(
     plan: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
