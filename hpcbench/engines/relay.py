@@ -298,14 +298,17 @@ class Relay:
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:  # noqa: UP041 (3.10)
             if passed is not None:
                 return self._cut(request, passed, error)
-            late = isinstance(error, asyncio.TimeoutError)  # aiohttp's timeouts are too
-            said = (
-                f"sent nothing for {self.options.timeout:g} s"
-                if late
-                else f"cannot be reached: {error or type(error).__name__}"
-            )
-            code = "endpoint_timeout" if late else "endpoint_unreachable"
-            raise ApiError(504 if late else 502, f"the endpoint {said}", code) from None
+            status, code, said = self._silence(error)
+            raise ApiError(status, f"the endpoint {said}", code) from None
+
+    def _silence(self, error: Exception) -> tuple[int, str, str]:
+        """Status, code and words for an endpoint that gave no answer."""
+        if isinstance(error, asyncio.TimeoutError):  # aiohttp's timeouts are too
+            return 504, "endpoint_timeout", f"sent nothing for {self.options.timeout:g} s"
+        why = error or type(error).__name__
+        if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError)):
+            return 502, "endpoint_unreachable", f"cannot be reached: {why}"
+        return 502, "endpoint_broke_off", f"gave no answer to the request: {why}"
 
     async def _send(self, body: bytes) -> aiohttp.ClientResponse:
         """The endpoint's answer to a request; without a usable token the request waits for one.

@@ -154,6 +154,11 @@ class Endpoint:
         request.transport.abort()
         return answer
 
+    async def _drop(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        raise ConnectionResetError
+
     async def _endless(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         answer = await self._begin(request)
         try:
@@ -354,6 +359,11 @@ def test_an_answer_that_breaks_off_there_breaks_off_here(shared: Relay) -> None:
     with pytest.raises(aiohttp.ClientPayloadError):
         shared.ask("cut", stream=True)
     assert shared.ask("answer")[0] == 200
+
+
+def test_an_endpoint_that_hangs_up_may_have_worked_on_the_request(shared: Relay) -> None:
+    status, _, body = shared.ask("drop")
+    assert (status, json.loads(body)["error"]["code"]) == (502, "endpoint_broke_off")
 
 
 async def test_a_client_that_leaves_ends_its_request_there(hosted: Endpoint, shared: Relay) -> None:
