@@ -51,6 +51,8 @@ _GROWTH = 1.15  # factor between pauses: the delay is at most 15 % of the load
 
 _LASTING = ("out_of_memory", "insufficient_quota")
 """Codes of errors that come again, although their status would pass; the second one is OpenAI's."""
+_BROKE_OFF = ("endpoint_broke_off", "engine_unreachable", "broken_off")
+"""Codes of a relay and of a wrapper for a request without an answer, which a model may have worked on."""
 
 CHAT = "/v1/chat/completions"
 """Path of requests over HTTP."""
@@ -359,7 +361,7 @@ class Client:
         """
         request = prepared.request
         deadline = start + int(request.timeout * 1e9)
-        attempt = Attempt()
+        attempt, lost = Attempt(), 0
         pause = 0.0
         if prepared.error:
             attempt.fail(prepared.error, transient=False, outcome="invalid")
@@ -374,6 +376,7 @@ class Client:
             attempt = await self._attempt(prepared.body, left - pause)
             if attempt.limited and heeds_limits:
                 raise Limited(attempt.error or "", tries - 1)
+            lost += attempt.lost
             if not attempt.transient:
                 break
             pause = random.uniform(0, min(_LONGEST_PAUSE, _PAUSE * 2**tries))
@@ -395,6 +398,7 @@ class Client:
             reasoning=attempt.stream.reasoning if answered else None,
             answer_key=prepared.answer_key,
             calls=attempt.stream.calls if answered else (),
+            lost=lost,
         )
 
     async def recounted(self, response: Response) -> Response:
@@ -521,12 +525,19 @@ class Attempt:
     transient: bool = False
     limited: bool = False
     """Whether a gateway refused it by its rate limits: it passes."""
+    refused: bool = False
+    """Whether a server refused it: an error came that is not about an answer that broke off or is late."""
     error: str | None = None
     retry_after: float = 0.0
     stream: Stream = field(default_factory=Stream)
     send: int = 0
     headers: int | None = None
     done: int = 0
+
+    @property
+    def lost(self) -> bool:
+        """Whether a model may have written an answer of which nothing is left."""
+        return self.outcome == "failed" and (bool(self.stream.chunks) or not self.refused)
 
     def fail(self, error: str, *, transient: bool = True, outcome: Outcome = "failed") -> None:
         """Record a failure."""
@@ -572,6 +583,7 @@ class Attempt:
         error = answer.get("error")
         text = _complaint(answer) or body[:200].decode(errors="replace")
         code = error.get("code") if isinstance(error, Mapping) else None
+        self.refused = status != 504 and code not in _BROKE_OFF
         if status == 503 and code == "no_model":
             raise EngineGone(text)
         if status == 401 and code == "wrong_key":  # an endpoint behind the engine has its own 401

@@ -249,12 +249,15 @@ class Response:
     """Tools that the model calls; never in a record, for its turn has them."""
     trajectory: Mapping[str, Any] | None = None
     """Figures of an agent's trajectory, see `agents/trajectory.py`; None: it was one request."""
+    lost: int = 0
+    """Tries that a model may have worked on and whose answers are lost: a provider charges them. Never in a
+    record."""
 
     def to_json(self) -> dict[str, Any]:
         """The record as it is written; `from_json` reads it back."""
         # Not by `asdict`, which copies every stamp of every chunk.
         record = {**_fields(self), "times": _fields(self.times)}
-        del record["calls"]
+        del record["calls"], record["lost"]
         if self.trajectory is None:  # versions before 0.2 do not know it
             del record["trajectory"]
         return record

@@ -105,15 +105,22 @@ class BudgetShare:
             images = len(response.image_sha256) if response.tries else 0
             cost = cost_of(run_task, prompt, answer, images)
             took = Amount(response.tries, prompt + answer, cost)
-            if _worked_on(response) and not prompt + answer:  # the endpoint counts no tokens
-                took = took.most(reserved._replace(requests=0))
-            of = run_task.name, run_task.model.name
-            dearest = self._dearest.get(of, Amount())
-            self._dearest[of] = dearest.most(took._replace(requests=1))
+            counted = prompt + answer > 0
+            answered = response.outcome not in ("failed", "invalid")
+            uncounted = response.lost + (answered and not counted)
+            if counted or uncounted:  # a refusal does not show what an answer takes
+                self._remember(run_task, took if counted else took.most(reserved))
+            expected = reserved._replace(requests=0).times(uncounted)
+            took = took.plus(expected) if counted else took.most(expected)
         with self._counting:
             self._left = self._left.plus(reserved).minus(took)
         self._spent = self._spent.plus(took)
         self._returned.set()
+
+    def _remember(self, run_task: ResolvedRunTask, took: Amount) -> None:
+        """Remember the most that one request of a run task to its model took."""
+        of = run_task.name, run_task.model.name
+        self._dearest[of] = self._dearest.get(of, Amount()).most(took._replace(requests=1))
 
     def tell(self, *, final: bool = False) -> None:
         """Log what is spent, with the requests in flight, if it changed: it counts if the worker dies.
@@ -187,15 +194,6 @@ class TaskBudgetShare:
     def spend(self, request: Request, response: Response | None) -> None:
         """Count what a request took; None: its answer is lost."""
         self._share.spend(self._run_task, request, response)
-
-
-def _worked_on(response: Response) -> bool:
-    """Whether a model may have written an answer, although nothing of it is left: a provider charges that."""
-    if response.outcome != "failed":
-        return response.outcome != "invalid"
-    error = response.error or ""
-    refused = error.startswith("HTTP ") and not error.startswith("HTTP 504")
-    return bool(response.times.chunks or (response.tries and not refused))
 
 
 def _rounded(amount: Amount) -> dict[str, Any]:

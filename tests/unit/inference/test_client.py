@@ -150,6 +150,42 @@ def test_what_may_pass_is_tried_again_three_times_in_all(act: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "act",
+    [
+        "status:504",
+        "status:502:endpoint_broke_off",
+        "cut",
+        "unfinished",
+        "error_event",
+        "drop",
+        "abort",
+    ],
+)
+def test_tries_that_a_model_may_have_worked_on_are_counted(act: str) -> None:
+    twice, _ = answer(Script(plan=[act, "status:500", act]))
+    assert (twice.outcome, twice.tries, twice.lost) == ("failed", 3, 2)
+    once, _ = answer(Script(plan=[act, "status:503"]))
+    assert (once.outcome, once.tries, once.lost) == ("ok", 3, 1)
+    assert "lost" not in once.to_json()
+
+
+def test_requests_that_were_refused_or_never_sent_are_not_lost() -> None:
+    for act in (
+        "status:500",
+        "status:502:endpoint_unreachable",
+        "status:429",
+        "status:404",
+        "status:400",
+    ):
+        refused, _ = answer(Script(plan=[act] * 3))
+        assert (refused.text, refused.lost) == (None, 0)
+    late, _ = answer(Script(), timeout=-1)
+    assert (late.outcome, late.tries, late.lost) == ("failed", 0, 0)
+    hung, _ = answer(Script(plan=["hang"]), timeout=0.2)
+    assert (hung.outcome, hung.tries, hung.lost) == ("failed", 1, 1)
+
+
+@pytest.mark.parametrize(
     ("status", "outcome"),
     [(400, "invalid"), (413, "invalid"), (422, "invalid"), (404, "failed"), (405, "failed")],
 )

@@ -269,22 +269,49 @@ def test_a_failed_request_without_a_count_costs_no_tokens(
     assert Ledger(Experiment(tmp_path)).taken() == Amount(3)
 
 
-@pytest.mark.parametrize(
-    ("error", "chunks"),
-    [
-        ("no answer before the deadline", ()),
-        ("the answer is incomplete, with finish_reason None", (1,)),
-        ("HTTP 504: the endpoint did not answer", ()),
-        ("HTTP 500: its engine ended", (1, 2)),
-    ],
-)
+def test_after_a_failed_request_the_next_ones_are_not_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = int(request("a").generation["max_tokens"])
+    one = Worker(tmp_path, BudgetCaps(max_tokens=2 * full), monkeypatch, "w")
+
+    async def ask() -> None:
+        assert await one.task.reserve(first := request("a"))
+        one.task.spend(first, answered(first, text=None, outcome="invalid", error="no"))
+        asked = [request("b"), request("c")]  # their ids are those of living objects
+        for other in asked:
+            assert await one.task.reserve(other)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(one.task.reserve(request("d")), 0.3)
+        for other in asked:
+            one.task.spend(other, answered(other, usage={"completion_tokens": full}))
+
+    run(ask())
+
+
+def test_tries_whose_answers_were_lost_count_besides_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = int(request("a").generation["max_tokens"])
+    one = Worker(tmp_path, BudgetCaps(max_tokens=100 * full), monkeypatch, "w")
+    used = {"prompt_tokens": 8, "completion_tokens": 2}
+
+    async def ask() -> None:
+        for number in range(3):
+            assert await one.task.reserve(asked := request(str(number)))
+            one.task.spend(asked, answered(asked, usage=used, tries=2, lost=1))
+
+    run(ask())
+    one.share.close()
+    # The first lost answer may have had full length; then the dearest answer is known.
+    assert Ledger(Experiment(tmp_path)).taken()[:2] == (6, full + 2 * 10 + 3 * 10)
+
+
 def test_a_budget_ends_a_run_whose_requests_are_worked_on_and_never_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, chunks: tuple[int, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = Worker(tmp_path, BudgetCaps(max_cost=0.003), monkeypatch, "w")
-    lost = {
-        "text": None, "outcome": "failed", "error": error, "times": Times(0, 0, None, chunks, 0),
-    }  # fmt: skip
+    lost = {"text": None, "outcome": "failed", "error": "no answer before the deadline", "lost": 1}
 
     async def ask() -> int:
         for count in range(1000):
