@@ -190,7 +190,8 @@ class Duels:
             cancel(experiment)
             return False
         if status.state != "done":
-            say(f"  {experiment.id} is {status.state}: `hpcbench status {experiment.id}`")
+            why = status.reason or f"`hpcbench status {experiment.id}`"
+            say(f"  {experiment.id} is {status.state}: {why}")
         return True
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from hpcbench.cli import tune
 from hpcbench.comparison.tuning import REPLICAS, Duel, Knob
+from hpcbench.experiment.layout import Experiment
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.starter import plan_text
 from hpcbench.schema.model import Model
@@ -94,3 +97,15 @@ def test_numbers_of_engines_are_tried_where_jobs_get_whole_nodes() -> None:
     knobs = tune._knobs(resolved(own, executor="slurm").model_copy(update={"site": site}), [])
     assert [knob for knob in knobs if knob.path == REPLICAS] == [Knob(REPLICAS, (1, 2, 4, 6), 3)]
     assert REPLICAS not in [knob.path for knob in tune._knobs(resolved(own), [])]
+
+
+def test_a_duel_that_a_budget_ended_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = "the rest is not asked: budget (9 of 9 requests spent)"
+    over = SimpleNamespace(state="incomplete", reason=why)
+    monkeypatch.setattr(tune, "submit_first", lambda experiment: None)
+    monkeypatch.setattr(tune, "follow", lambda *_, **__: over)
+    duels = tune.Duels(Namespace(budget=1), Path("plan.yaml"))
+    assert duels._ended(Experiment(Path("20261201-1200-x")))
+    assert f"20261201-1200-x is incomplete: {why}" in capsys.readouterr().err
