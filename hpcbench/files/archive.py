@@ -33,6 +33,8 @@ from hpcbench.files.atomic import (
     ReadRetries,
     Tell,
     link_exclusive,
+    log_damage,
+    naming,
     open_beside,
     parse_line,
     parse_lines,
@@ -53,6 +55,9 @@ _STEP = re.compile(r"folded\.([0-9]+)\.jsonl")
 
 _FOOTER = '{{"index_at":"{:015d}","index_bytes":"{:015d}","crc32":"{:08x}"}}\n'
 _FOOTER_BYTES = len(_FOOTER.format(0, 0, 0))
+
+_BETWEEN = (b'{"file":', b'{"index":', b'{"index_at":')
+"""How lines between the files begin; no line of a file begins so."""
 
 SMALL = 65536
 """Most bytes of a file that gets a note."""
@@ -195,7 +200,8 @@ class Folder:
                 at, left = entry.at + skip, entry.bytes - skip
                 left = left if most is None else min(left, most)
             while left is None or left > 0:
-                block = os.pread(descriptor, BLOCK if left is None else min(BLOCK, left), at)
+                with naming(path):
+                    block = os.pread(descriptor, BLOCK if left is None else min(BLOCK, left), at)
                 if not block:
                     return
                 at += len(block)
@@ -384,9 +390,12 @@ def _read_index(path: Path) -> _Index:
     except FileNotFoundError:
         return _Index(None, 0, {})
     try:
-        head = parse_line(os.pread(descriptor, 200, 0).partition(b"\n")[0]) or {}
+        with naming(path):
+            head = parse_line(os.pread(descriptor, 200, 0).partition(b"\n")[0]) or {}
         generation = head.get("generation")
         rows = _indexed(descriptor)
+        if rows is None:
+            log_damage(path, f"{path} is damaged; what is left of it is read")
         entries = (
             {row[0]: Entry._make(row[1:]) for row in rows}
             if rows is not None
@@ -421,18 +430,21 @@ def _indexed(descriptor: int) -> Collection[Sequence[Any]] | None:
 
 
 def _found_again(descriptor: int) -> Iterator[tuple[str, Entry]]:
-    """Rebuild the index from the line before each file."""
+    """Rebuild the index from the line before each file: it ends at the latest where the next one begins."""
+    name, begin, size, at = "", 0, 0, 0
     with open(descriptor, "rb", closefd=False) as file:
         file.seek(0)
-        while line := file.readline():
-            if not line.startswith(b'{"file":'):
-                continue
-            head = parse_line(line)
-            if head is None or not isinstance(head.get("bytes"), int):
-                continue  # lines are skipped until the next file begins
-            at, size = file.tell(), head["bytes"]
-            yield str(head["file"]), Entry(at, size, None, None)
-            file.seek(at + size)
+        for line in file:
+            if line.startswith(_BETWEEN):
+                if name:
+                    yield name, Entry(begin, min(size, at - begin), None, None)
+                head = parse_line(line) or {}
+                begin, known = at + len(line), isinstance(head.get("bytes"), int)
+                # Without its number of bytes lines are skipped until the next file begins.
+                name, size = (str(head.get("file", "")), head["bytes"]) if known else ("", 0)
+            at += len(line)
+    if name:
+        yield name, Entry(begin, min(size, at - begin), None, None)
 
 
 def _identity(of: int | Path) -> tuple[int, ...] | None:
@@ -469,9 +481,10 @@ def _all_of(path: str) -> bytes:
     """A file's bytes, read without a file object: there are thousands of small files."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        data = os.read(descriptor, SMALL)
-        while len(data) % SMALL == 0 and (more := os.read(descriptor, BLOCK)):
-            data += more
+        with naming(path):
+            data = os.read(descriptor, SMALL)
+            while len(data) % SMALL == 0 and (more := os.read(descriptor, BLOCK)):
+                data += more
     finally:
         os.close(descriptor)
     return data

@@ -192,6 +192,16 @@ class ReadRetries:
         return True
 
 
+@contextlib.contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Give errors of reading a descriptor its file's name, which they lack."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or os.fspath(path)
+        raise
+
+
 def create_exclusive(path: Path, first_line: Mapping[str, Any]) -> bool:
     """Create a JSONL file with its first line, or find that another process did; see `create_whole`."""
     return create_whole(path, line_of(first_line))
@@ -385,7 +395,7 @@ def _lines_of(path: Path) -> Iterator[bytes]:
     at, retries = 0, ReadRetries()
     while True:
         try:
-            with path.open("rb") as file:
+            with naming(path), path.open("rb") as file:
                 file.seek(at)
                 for line in file:
                     at += len(line)
@@ -414,7 +424,7 @@ def parse_lines(
         if record is not None:
             yield record
         else:
-            (tell or _log_damage)(path, number)
+            (tell or _log_line)(path, number)
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
@@ -437,10 +447,15 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and end == len(text) else None
 
 
-def _log_damage(path: Path, number: int) -> None:
+def _log_line(path: Path, number: int) -> None:
+    log_damage(path, f"{path}: line {number} is damaged and left out; there may be more")
+
+
+def log_damage(path: Path, what: str) -> None:
+    """Log that a file is damaged, once a process; `what` names it."""
     if path not in _logged:
         _logged.add(path)
-        _log.warning("%s: line %d is damaged and left out; there may be more", path, number)
+        _log.warning("%s", what)
 
 
 def sync_folder(folder: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hpcbench.files.archive import Folder
+from hpcbench.files.atomic import naming
 
 BLOCK = 1 << 20
 """Bytes read at once."""
@@ -47,6 +48,10 @@ class Tail:
         Raises:
             OSError: the file cannot be read.
         """
+        with naming(self.path):
+            return self._block()
+
+    def _block(self) -> bytes:
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             stat = os.fstat(descriptor)

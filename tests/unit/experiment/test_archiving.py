@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Sequence
@@ -476,6 +477,26 @@ def test_a_damaged_folded_file_gives_all_that_is_left_of_it(
             assert true[shard][name].sample_id == one.sample_id
         lost += len(true[shard]) - len(answers)
     assert lost <= 2
+
+
+def test_bytes_that_a_folded_file_lost_cost_no_other_file_and_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = fresh(tmp_path)
+    write(here, BUSY)
+    fold(here, "rt")
+    folder = here.shards("rt")
+    before = {name: folder.read(name) for name in folder.names}
+    path = here.shards_dir("rt") / FOLDED
+    first = next(name for name in folder.folded if before[name].count(b"\n") > 1)
+    line, end, _ = before[first].partition(b"\n")
+    path.write_bytes(path.read_bytes().replace(line + end, b"", 1))
+    with caplog.at_level(logging.WARNING):
+        damaged = here.shards("rt")
+        left = {name: damaged.read(name) for name in damaged.names}
+    del before[first], left[first]
+    assert left == before
+    assert f"{path} is damaged" in caplog.text
 
 
 def test_an_acknowledged_answer_that_the_disk_lost_is_asked_again(tmp_path: Path) -> None:
