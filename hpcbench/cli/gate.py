@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from hpcbench.cli.output import console, day, print_json, say, table
-from hpcbench.errors import UserError, unknown
+from hpcbench.errors import DamagedFile, UserError, unknown
 from hpcbench.experiment import baselines
 from hpcbench.experiment.layout import Experiment, find, find_scored, home
 from hpcbench.experiment.outcome import outcome
@@ -107,7 +108,9 @@ def set_baseline(arguments: argparse.Namespace) -> int:
     _check_whole(experiment, force=arguments.force)
     inside = experiment.path.parent.parent.resolve() == root.resolve()
     meant = experiment.id if inside else str(experiment.path)
-    before = baselines.current(root, arguments.name)
+    before = None
+    with contextlib.suppress(DamagedFile):
+        before = baselines.current(root, arguments.name)
     made = baselines.name_it(root, arguments.name, meant, arguments.note)
     if arguments.json:
         print_json(made.to_json())
@@ -132,7 +135,7 @@ def list_baselines(arguments: argparse.Namespace) -> int:
 def show_baseline(arguments: argparse.Namespace) -> int:
     """`hpcbench baseline show NAME`."""
     root = home(user_site())
-    found = list(baselines.entries(root, arguments.name, newest_first=True))
+    found = list(baselines.entries(root, arguments.name))[::-1]
     if not found:
         raise _no_such(root, arguments.name)
     if arguments.json:

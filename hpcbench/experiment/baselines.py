@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbench.errors import Problem, UserError
-from hpcbench.files.atomic import create_exclusive, read_lines
+from hpcbench.errors import DamagedFile, Problem, UserError
+from hpcbench.files.atomic import create_exclusive, log_damage, read_lines
+from hpcbench.schema.decoding import decoded_part
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,79}")
 """A valid name of a baseline. It never starts with a digit, ids of experiments always do: no word is both."""
@@ -47,7 +48,11 @@ class Baseline:
 
 
 def baselines(root: Path) -> list[Baseline]:
-    """The current entry of every name, by name; names that were given up are left out."""
+    """The current entry of every name, by name; names that were given up are left out.
+
+    Raises:
+        DamagedFile: as `current`.
+    """
     try:
         names = sorted(path.name for path in _folder(root).iterdir() if NAME.fullmatch(path.name))
     except FileNotFoundError:
@@ -57,21 +62,35 @@ def baselines(root: Path) -> list[Baseline]:
 
 
 def current(root: Path, name: str) -> Baseline | None:
-    """The current entry of a name; None: the name has no experiment."""
-    for entry in entries(root, name, newest_first=True):
-        return entry if entry.experiment is not None else None
-    return None
+    """The current entry of a name; None: the name has no experiment.
+
+    Raises:
+        DamagedFile: the entry is damaged; an earlier one does not count instead.
+    """
+    numbers = _numbers(root, name) if NAME.fullmatch(name) else []
+    entry = _entry(root, name, max(numbers)) if numbers else None
+    return entry if entry is not None and entry.experiment is not None else None
 
 
-def entries(root: Path, name: str, *, newest_first: bool = False) -> Iterator[Baseline]:
-    """All entries of a name, in order."""
+def entries(root: Path, name: str) -> Iterator[Baseline]:
+    """All entries of a name, in order; a damaged one is logged and left out."""
     if not NAME.fullmatch(name):
         return
-    for number in sorted(_numbers(root, name), reverse=newest_first):
-        for line in read_lines(_path(root, name, number)):
-            fields = {key: line.get(key) for key in ("experiment", "by", "time", "note")}
-            yield Baseline(name, number, **fields)  # type: ignore[arg-type]
-            break
+    for number in sorted(_numbers(root, name)):
+        try:
+            yield _entry(root, name, number)
+        except DamagedFile as error:
+            log_damage(_path(root, name, number), error.message)
+
+
+def _entry(root: Path, name: str, number: int) -> Baseline:
+    path = _path(root, name, number)
+    line = next(read_lines(path, lambda *_: None), {})
+    try:
+        return decoded_part(Baseline, {**line, "name": name, "number": number})
+    except ValueError as error:
+        remedy = f"name the experiment again: `hpcbench baseline set EXPERIMENT --name {name}`"
+        raise DamagedFile(path, str(error), remedy) from None
 
 
 def name_it(root: Path, name: str, experiment: str | None, note: str = "") -> Baseline:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.baselines import baselines
 from hpcbench.experiment.layout import Experiment, experiments_dir
 from hpcbench.portal import index_entries
@@ -169,6 +170,7 @@ class Follower:
             subject = experiment or str(self._portal.home)
             if isinstance(fault, IndexFault):
                 experiment = ""  # a fault of the index, not of the experiment
+            if isinstance(fault, IndexFault | EnvironmentFault):
                 _log.warning("following %s: %s", subject, fault)
             else:
                 _log.exception("following %s", subject)

@@ -26,6 +26,12 @@ def decoded(kind: type[_T], data: object) -> _T:
     return found
 
 
+def decoded_part(kind: type[_T], data: Mapping[str, object]) -> _T:
+    """The same, of data that have further members."""
+    members: Mapping[str, object] = _members(kind)[0]  # type: ignore[arg-type]  # classes are hashable
+    return decoded(kind, {name: data[name] for name in members if name in data})
+
+
 def _value(kind: Any, data: object, place: str) -> Any:
     form, inner = get_origin(kind), get_args(kind)
     if form is UnionType:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.errors import UserError
+from hpcbench.errors import DamagedFile, UserError
 from hpcbench.experiment import baselines
 from hpcbench.experiment.baselines import current, entries, name_it
 from hpcbench.experiment.layout import find
@@ -54,6 +54,27 @@ def test_killed_anywhere_a_name_stands_for_the_old_or_the_new(tmp_path: Path) ->
         if not dying.dead:
             break
     assert now.experiment == "new"
+
+
+@pytest.mark.parametrize(
+    "line", ["", "[1]", "{}", '{"experiment": 0}', '{"experiment": "e", "by": "x", "time": "now"}']
+)
+def test_an_entry_that_is_damaged_is_named_and_an_earlier_one_does_not_count_instead(
+    tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture, line: str
+) -> None:
+    here = ended(tmp_path, "20261101-0200-x-aaaa")
+    name_it(tmp_path, "main", "e1")
+    path = tmp_path / "baselines/main/00002.jsonl"
+    path.write_text(f"{line}\n")
+    with pytest.raises(DamagedFile, match="hpcbench baseline set EXPERIMENT --name main"):
+        current(tmp_path, "main")
+    for words in (["baseline", "list"], ["gc", "--older", "1", "--yes"], ["status", "main"]):
+        said = cli.err(*words, code=3)
+        assert said.count("\n") == 1 and f"{path} is damaged: " in said
+    cli("baseline", "set", here.id, "--name", "main")
+    shown = cli("baseline", "show", "main")
+    assert here.id in shown and "e1" in shown
+    assert f"{path} is damaged" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["2026", "a b", "../x", "", "-x", "@last"])
