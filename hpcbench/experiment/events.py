@@ -24,8 +24,9 @@ from typing import Any, TypeVar
 from hpcbench.experiment.event_cursor import decode, encode
 from hpcbench.experiment.event_log import LAST_WORDS, SHARD_ENDS, Sort, sort_of
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.submission import rounds
 from hpcbench.files.archive import FOLDED, Folder
-from hpcbench.files.atomic import GONE, parse_line, read_lines
+from hpcbench.files.atomic import GONE, parse_line
 from hpcbench.files.tail import Tail
 
 LIST_SECONDS = (2.0, 15.0)
@@ -329,16 +330,13 @@ def has_ended(experiment: Experiment) -> bool:
     """Whether the outcome of the newest round exists; reads two small files.
 
     Raises:
-        OSError: a file cannot be read.
+        OSError, DamagedFile: a file cannot be read.
     """
     outcome = _Outcome(experiment.outcome_file)
     outcome.read()
     if outcome.round is None:
         return False
-    said = read_lines(experiment.submission_file)
-    return outcome.round >= max(
-        (one["round"] for one in said if one["event"] == "round"), default=0
-    )
+    return outcome.round >= max((one.number for one in rounds(experiment)), default=0)
 
 
 class _Folders:

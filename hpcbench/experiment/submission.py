@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.event_log import time_of
+from hpcbench.experiment.layout import Experiment, decoding
 from hpcbench.files.atomic import read_lines
-from hpcbench.schema.decoding import decoded
+from hpcbench.schema.decoding import decoded_part
 from hpcbench.schema.work import Group, JobResources
 
 FINALISE, SUPERVISE = "finalise", "supervise"
@@ -173,51 +174,94 @@ def arrays(groups: Iterable[Group], at_most: int) -> list[Step]:
     return list(now.steps.values())
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """A line `round`."""
+
+    round: int
+    time: float
+    groups: tuple[Group, ...]
+    excluded: tuple[str, ...] = ()
+    answered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Any other line; each kind has some of these members."""
+
+    step: str = ""
+    group: str = ""
+    first: int = 0
+    workers: int = 1
+    throttle: int = 0
+    resources: JobResources | None = None
+    died: str = ""
+    job: str | None = None
+    to: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """`process.identity`."""
+
+    host: str
+    pid: int
+    time: float
+    began: str | None
+    space: str = ""
+
+
 def rounds(experiment: Experiment) -> list[Round]:
-    """All rounds of an experiment, oldest first."""
+    """All rounds of an experiment, oldest first.
+
+    Raises:
+        DamagedFile: a line is damaged and still JSON.
+    """
     found: list[Round] = []
-    for event in read_lines(experiment.submission_file):
-        if event["event"] == "round":
-            groups = tuple(decoded(Group, one) for one in event["groups"])
-            excluded = tuple(event.get("excluded", ()))
-            new = Round(event["round"], event["time"], groups, excluded=excluded)
-            found.append(replace(new, answered=event.get("answered", 0)))
-        elif found:
-            found[-1] = updated(found[-1], event)
+    with decoding(experiment.submission_file):
+        for event in read_lines(experiment.submission_file):
+            if event.get("event") == "round":
+                new = decoded_part(_Round, event)
+                fresh = Round(new.round, new.time, new.groups, excluded=new.excluded)
+                found.append(replace(fresh, answered=new.answered))
+            elif found:
+                found[-1] = updated(found[-1], event)
     return found
 
 
 def updated(last: Round, event: Mapping[str, Any]) -> Round:
     """A round after one more line of its history."""
-    kind, name = event["event"], event.get("step", "")
+    kind, line = event.get("event"), decoded_part(_Line, event)
+    name = line.step
     if kind == "intent":
-        numbers = (event.get("first", 0), event.get("workers", 1), None, event.get("throttle", 0))
-        said = event.get("resources")
-        resources = decoded(JobResources, said) if said else None
-        more = {"resources": resources, "died": event.get("died", "")}
-        step = Step(name, event.get("group", ""), *numbers, **more)
+        step = Step(name, line.group, line.first, line.workers, None, line.throttle)
+        step = replace(step, resources=line.resources, died=line.died)
         return replace(last, steps={**last.steps, name: step}, handed=False)
     if kind == "submitted" and name in last.steps:
-        step = replace(last.steps[name], job=event["job"], process=event.get("process"))
+        process = event.get("process")
+        if process is not None:
+            decoded_part(_Process, process)
+        step = replace(last.steps[name], job=line.job, process=process)
         return replace(last, steps={**last.steps, name: step})
     if kind == "throttle" and name in last.steps:
-        step = replace(last.steps[name], throttle=event["to"])
+        step = replace(last.steps[name], throttle=line.to)
         return replace(last, steps={**last.steps, name: step})
     if kind == "dropped":
         return replace(last, steps={key: one for key, one in last.steps.items() if key != name})
     if kind == "shrunk" and name in last.steps:
-        step = replace(last.steps[name], workers=event["workers"])
+        step = replace(last.steps[name], workers=line.workers)
         return replace(last, steps={**last.steps, name: step})
     if kind == "refused":
         steps = {key: one for key, one in last.steps.items() if key != name}
-        return replace(last, steps=steps, refused=event["message"])
+        return replace(last, steps=steps, refused=line.message)
     return replace(last, handed=True) if kind == "handed" else last
 
 
 def submitted_at(experiment: Experiment) -> dict[str, float]:
     """Job id → time of its submission, seconds since the epoch."""
     return {
-        str(event["job"]): float(event["time"])
+        str(event.get("job")): time_of(event)
         for event in read_lines(experiment.submission_file)
-        if event["event"] == "submitted"
+        if event.get("event") == "submitted"
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from hpcbench.errors import DamagedFile
 from hpcbench.experiment.submission import Round, Step, rounds, submitted_at, updated
 from hpcbench.files.atomic import Appender
 from hpcbench.resume.last_job import DEFAULT
 from hpcbench.schema.plan import Group
 from tests.unit.past import past
+from tests.unit.scene import Scene
 
 GROUPS = tuple(
     Group(id=name, image=None, gpus=0, resources=DEFAULT, run_tasks=("rt",), workers=6, throttle=3)
@@ -98,3 +101,24 @@ def test_lines_belong_to_the_round_that_was_started_last(tmp_path: Path) -> None
     assert (list(first.steps), first.answered, first.excluded) == (["g0"], 0, ())
     assert (list(second.steps), second.answered, second.excluded) == (["g1"], 7, ("n1",))
     assert second.groups == (GROUPS[1],)
+
+
+@pytest.mark.parametrize(
+    ("kind", "member", "value"),
+    [
+        ("round", "groups", -1), ("round", "groups", [{"id": "g0"}]), ("round", "round", "1"),
+        ("round", "time", None), ("round", "excluded", [1]), ("intent", "workers", "4"),
+        ("intent", "step", None), ("submitted", "job", [1]), ("submitted", "process", {"pid": 1}),
+    ],
+)  # fmt: skip
+def test_a_damaged_line_that_is_still_json_names_its_file(
+    tmp_path: Path, kind: str, member: str, value: object
+) -> None:
+    scene = Scene(tmp_path)
+    scene.submitted()
+    path = scene.experiment.submission_file
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    next(line for line in lines if line["event"] == kind)[member] = value
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(DamagedFile, match="submission.jsonl is damaged: "):
+        rounds(scene.experiment)
