@@ -15,6 +15,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 import hpcbench
 from hpcbench import secret
+from hpcbench.errors import EnvironmentFault
 from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.guard import API, HEALTH, IDENTITY, PLAIN, Access, Asgi, Guard
@@ -93,6 +94,8 @@ def application(portal: Portal | None) -> FastAPI:
         app.router.routes.extend(room.routes)
     app.add_middleware(_Packed, minimum_size=1024, compresslevel=1)
     app.add_exception_handler(PortalFault, _portal_fault)
+    app.add_exception_handler(EnvironmentFault, _unreadable)
+    app.add_exception_handler(OSError, _unreadable)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_fault)
     app.add_exception_handler(Exception, _bug)
@@ -140,6 +143,15 @@ def answer(
 async def _portal_fault(request: Request, error: Exception) -> Response:
     assert isinstance(error, PortalFault)
     return answer(request, error.status, error.code, error.error, error.remedy, error.progress)
+
+
+async def _unreadable(request: Request, error: Exception) -> Response:
+    """A file that is damaged, or that the portal's user may not read."""
+    if isinstance(error, OSError) and error.filename is not None:
+        error = EnvironmentFault(f"{error.filename} cannot be read: {error.strerror}")
+    if not isinstance(error, EnvironmentFault):
+        raise error
+    return answer(request, 500, "unreadable", error.message, error.remedy or "")
 
 
 async def _http_fault(request: Request, error: Exception) -> Response:
