@@ -118,11 +118,13 @@ class EnvironmentFault(HpcbenchError):
         super().__init__(cut(message) + (f" ({remedy})" if remedy else ""))
 
 
+RESTORE = "restore it from a backup: without it the experiment cannot be read"
+
+
 class DamagedFile(EnvironmentFault, ValueError):
     """A file of an experiment cannot be read. A ValueError, too: lists pass over what they cannot decode."""
 
-    def __init__(self, file: object, why: str) -> None:
-        remedy = "restore it from a backup: without it the experiment cannot be read"
+    def __init__(self, file: object, why: str, remedy: str = RESTORE) -> None:
         super().__init__(f"{file} is damaged: {why}", remedy)
 
 

@@ -280,21 +280,20 @@ def _save(stored: Rescored, scored: Sequence[Scored], packages: Path | None) -> 
     """Write `metrics.json`, and last how it was scored: readers need the definitions and their packages."""
     from hpcbench.evaluation import stage
     from hpcbench.files.atomic import write_json
+    from hpcbench.schema.plan import RescoredTask, Rescoring
 
     stage.write_metrics(stored, scored, stored.metrics_file)
     run_tasks = {
-        one.run_task.name: {
-            "metrics": [metric.model_dump(mode="json") for metric in one.run_task.metrics],
-            "facts": {
-                name: facts.model_dump(mode="json")
-                for name, facts in one.run_task.metric_facts.items()
-            },
-            "on_invalid": one.run_task.task.on_invalid,
-        }
+        one.run_task.name: RescoredTask(
+            metrics=one.run_task.metrics,
+            facts=one.run_task.metric_facts,
+            on_invalid=one.run_task.task.on_invalid,
+        )
         for one in scored
     }
-    folders = [] if packages is None else [str(packages)]
-    write_json(stored.record_file, {"version": 1, "packages": folders, "run_tasks": run_tasks})
+    folders = () if packages is None else (str(packages),)
+    record = Rescoring(packages=folders, run_tasks=run_tasks)
+    write_json(stored.record_file, record.model_dump(mode="json"))
 
 
 def _sources(chosen: Iterable[tuple[ResolvedRunTask, Sequence[_Chosen]]]) -> dict[str, str]:

@@ -42,7 +42,6 @@ EXPERIMENT/
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
@@ -53,7 +52,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.errors import DamagedFile, Problem, UserError, nearest, unknown
+from hpcbench.errors import RESTORE, DamagedFile, Problem, UserError, nearest, unknown
 from hpcbench.experiment.baselines import Baseline, baselines, current
 from hpcbench.experiment.event_log import is_event
 from hpcbench.experiment.manifest import Manifest
@@ -65,7 +64,7 @@ from hpcbench.schema.names import id_of
 from hpcbench.schema.work import Planned, WorkPlan
 
 if TYPE_CHECKING:
-    from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
+    from hpcbench.schema.plan import Measured, Rescoring, ResolvedPlan, ResolvedRunTask
     from hpcbench.schema.site import Site
 
 MANIFEST_VERSION = 1
@@ -133,12 +132,20 @@ class Experiment:
 
     @cached_property
     def _chosen(self) -> dict[str, list[tuple[int, int]]]:
+        from pydantic import NonNegativeInt, TypeAdapter
+
+        places = TypeAdapter(dict[str, list[tuple[NonNegativeInt, NonNegativeInt]]])
         with decoding(self.chosen_file):
-            found: dict[str, list[tuple[int, int]]] = read_json(self.chosen_file)
-        return found
+            return places.validate_python(read_json(self.chosen_file))
 
     def chosen(self, run_task: str) -> list[tuple[int, int]]:
-        """Places of a run task's samples in its dataset: from, to (exclusive), in order."""
+        """Places of a run task's samples in its dataset: from, to (exclusive), in order.
+
+        Raises:
+            DamagedFile: the file of places is damaged, or lacks the run task.
+        """
+        if run_task not in self._chosen:
+            raise DamagedFile(self.chosen_file, f"it lacks the run task {run_task}")
         return self._chosen[run_task]
 
     def skipped(self, run_task: str) -> int:
@@ -440,14 +447,14 @@ class Experiment:
 
 
 @contextlib.contextmanager
-def decoding(file: Path) -> Iterator[None]:
-    """Name the file that is damaged, where its content is not of its form."""
+def decoding(file: Path, remedy: str = RESTORE) -> Iterator[None]:
+    """Name the file that is damaged and the remedy, where its content is not of its form."""
     try:
         yield
     except DamagedFile:
         raise
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise DamagedFile(file, _mistake(error)) from None
+        raise DamagedFile(file, _mistake(error), remedy) from None
 
 
 def _mistake(error: Exception) -> str:
@@ -507,43 +514,40 @@ class Rescored(Experiment):
         return self.folder / "scored.json"
 
     @cached_property
-    def record(self) -> dict[str, Any]:
-        """Content of `record_file`: `run_tasks`, by name `metrics` with their `facts`, and `on_invalid`;
-        `packages`, folders.
+    def record(self) -> Rescoring:
+        """Content of `record_file`.
+
+        Raises:
+            DamagedFile: it is damaged.
         """
-        with decoding(self.record_file):
-            found: dict[str, Any] = read_json(self.record_file)
-        return found
+        from hpcbench.schema.plan import Rescoring
+
+        remedy = f"store these scores again: `hpcbench score {self.path.name} --save {self.name}`"
+        with decoding(self.record_file, remedy):
+            return Rescoring.model_validate_json(self.record_file.read_text(encoding="utf-8"))
 
     def use_packages(self) -> None:
         """Make the plugins that scored it importable in this process; those of the plan come after them."""
         from hpcbench import plugins
 
-        for folder in self.record["packages"]:
+        for folder in self.record.packages:
             plugins.add_folder(Path(folder))
         super().use_packages()
 
     @cached_property
     def resolved(self) -> ResolvedPlan:
         """The resolved plan with the run tasks that were scored, and the metrics that scored them."""
-        from hpcbench.schema.metric import Metric
-        from hpcbench.schema.shared_types import MetricFacts
-
         plan = super().resolved
-        scored = self.record["run_tasks"]
         run_tasks = [
             one.model_copy(
                 update={
-                    "metrics": tuple(map(Metric.model_validate, how["metrics"])),
-                    "metric_facts": {
-                        name: MetricFacts.model_validate_json(json.dumps(facts))
-                        for name, facts in how.get("facts", {}).items()
-                    },
-                    "task": one.task.model_copy(update={"on_invalid": how["on_invalid"]}),
+                    "metrics": how.metrics,
+                    "metric_facts": how.facts,
+                    "task": one.task.model_copy(update={"on_invalid": how.on_invalid}),
                 }
             )
             for one in plan.run_tasks
-            if (how := scored.get(one.name)) is not None
+            if (how := self.record.run_tasks.get(one.name)) is not None
         ]
         return plan.model_copy(update={"run_tasks": tuple(run_tasks)})
 

@@ -105,10 +105,6 @@ class DatasetReader:
             return list(samples(iterator, chosen, start, stop, images=images))
         except Gone:
             raise
-        except KeyError:
-            raise Gone(
-                "the experiment's list of chosen samples (chosen.json) lacks this run task"
-            ) from None
         except HpcbenchError as error:
             raise Gone(first_line(error)[:500]) from error
         except Exception as error:  # foreign code over files that may be gone or hostile

@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
+from hpcbench.errors import EnvironmentFault
 from hpcbench.evaluation.endings import endings
 from hpcbench.evaluation.performance import performance as measured_performance
 from hpcbench.evaluation.score_distributions import distributions
@@ -122,6 +123,9 @@ def _in_order(experiment: Experiment, *, reused_times: bool) -> tuple[Metrics, P
         one.name: [metric.name for metric in one.metrics] for one in experiment.resolved.run_tasks
     }
     metrics, performance = metrics_of(experiment), performance_of(experiment)
+    if others := sorted(metrics.run_tasks.keys() - wanted.keys()):
+        what = f"{experiment.metrics_file} has scores of {others[0]}, which the plan lacks"
+        raise EnvironmentFault(what, f"`hpcbench score {experiment.id}` writes it again")
     if reused_times:
         performance = measured_performance(experiment, reused=True)
     tables = {

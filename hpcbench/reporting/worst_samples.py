@@ -171,7 +171,7 @@ def _with_samples(
 def _chosen(experiment: Experiment, run_task: str) -> Any:
     try:
         return experiment.chosen(run_task)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError):
         return None
 
 

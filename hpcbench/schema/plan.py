@@ -20,7 +20,7 @@ from hpcbench.schema.model import Model, has_option
 from hpcbench.schema.outputs import Report
 from hpcbench.schema.package import Package
 from hpcbench.schema.prompt import Language, Prompt
-from hpcbench.schema.run_task import RunTask
+from hpcbench.schema.run_task import OnInvalid, RunTask
 from hpcbench.schema.shared_types import MetricFacts, Part
 from hpcbench.schema.site import Site
 from hpcbench.schema.work import Cut as Cut
@@ -343,3 +343,24 @@ class Measured(Part):
     """Run task → samples there were in its dataset: places are no places of another number of them."""
     chosen: Mapping[str, tuple[tuple[int, int], ...]] = Field(default_factory=dict)
     """Run task → places of its samples in the dataset, from and to (exclusive), in order."""
+
+
+class RescoredTask(Part):
+    """How `hpcbench score --save` scored a run task."""
+
+    metrics: tuple[Metric, ...]
+    """Its metrics, instead of the plan's."""
+    facts: Mapping[str, MetricFacts] = Field(default_factory=dict)
+    """As `metric_facts` of a resolved run task."""
+    on_invalid: OnInvalid
+    """Instead of the plan's."""
+
+
+class Rescoring(Part):
+    """How `hpcbench score --save` scored an experiment."""
+
+    version: Literal[1] = 1
+    packages: tuple[str, ...]
+    """Folders with the packages of its metrics."""
+    run_tasks: Mapping[str, RescoredTask]
+    """Run tasks that it scored."""

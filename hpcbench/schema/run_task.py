@@ -16,6 +16,8 @@ from hpcbench.schema.package import PackageEntry
 from hpcbench.schema.prompt import PromptChoice
 from hpcbench.schema.shared_types import Part, Resources, name_or
 
+OnInvalid = Literal["exclude", "zero"]
+
 
 class SampleOf(Part):
     """A random sample of a dataset's samples."""
@@ -89,7 +91,7 @@ class RunTaskSettings(Part):
     on_failed: Literal["exclude", "zero"] = "zero"
     """How to count a sample without an answer: `exclude` leaves it out, `zero` gives it the metric's worst
     value. In both cases coverage falls."""
-    on_invalid: Literal["exclude", "zero"] = "exclude"
+    on_invalid: OnInvalid = "exclude"
     """How to count an answer that is unreadable or breaks its schema: `exclude` leaves it out, `zero` gives
     it the metric's worst value. In both cases coverage falls, and tables show both values."""
     min_coverage: float | None = Field(default=None, ge=0, le=1)

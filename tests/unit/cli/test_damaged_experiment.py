@@ -1,7 +1,8 @@
-"""The plan or the manifest of an experiment is damaged: one line names the file, and lists go on."""
+"""A file of an experiment is damaged: one line names the file, and lists go on."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,52 @@ def test_one_line_names_the_damaged_file(tmp_path: Path, cli: Cli, file: str, co
         said = cli.err(verb, *before, here.path, code=3)
         assert said.count("\n") == 1 and damaged in said, (verb, said)
     assert here.id in cli("list")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[]", "{}", '{"rt": {}}', '{"rt": [[0]]}', '{"rt": [[-1, 1]]}', '{"rt": [[0, "x"]]}'],
+)
+def test_one_line_names_the_damaged_file_of_chosen_samples(
+    tmp_path: Path, cli: Cli, content: str
+) -> None:
+    here = evaluated(tmp_path)
+    here.chosen_file.write_text(content)
+    said = cli.err("score", here.path, "--anew", code=3)
+    assert said.count("\n") == 1 and f"{here.chosen_file} is damaged: " in said
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", '{"packages": 1}', '{"rt": "x"}', '{"rt": {"metrics": []}}']
+)
+def test_one_line_names_the_damaged_record_of_stored_scores(
+    tmp_path: Path, cli: Cli, content: str
+) -> None:
+    here = evaluated(tmp_path)
+    cli("score", here.path, "--metrics", "anls", "--save", "loose")
+    record = here.path / "rescored/loose/scored.json"
+    whole = json.loads(record.read_text())
+    damaged = json.loads(content)
+    record.write_text(json.dumps({**whole, "run_tasks": damaged} if "rt" in damaged else damaged))
+    said = cli.err("report", f"{here.path}/rescored/loose", code=3)
+    assert said.count("\n") == 1 and f"{record} is damaged: " in said
+    assert "--save loose" in said
+
+
+def test_scores_of_a_run_task_that_the_plan_lacks_are_refused(tmp_path: Path, cli: Cli) -> None:
+    here = evaluated(tmp_path)
+    metrics = json.loads(here.metrics_file.read_text())
+    metrics["run_tasks"]["other"] = metrics["run_tasks"]["rt"]
+    here.metrics_file.write_text(json.dumps(metrics))
+    said = cli.err("report", here.path, code=3)
+    assert "has scores of other, which the plan lacks" in said
+
+
+@pytest.mark.parametrize("file", ["shards/rt/folded.jsonl", "submission.jsonl"])
+@pytest.mark.parametrize("verb", ["status", "events"])
+def test_a_folder_in_place_of_a_file_is_named(
+    tmp_path: Path, cli: Cli, file: str, verb: str
+) -> None:
+    here = evaluated(tmp_path)
+    (here.path / file).mkdir()
+    assert str(here.path / file) in cli.err(verb, here.id, code=3)
