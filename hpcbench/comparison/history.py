@@ -26,7 +26,7 @@ from hpcbench.experiment.access import readable_like
 from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.experiment.outcome import state_of
 from hpcbench.experiment.view.metrics_json import metrics_of
-from hpcbench.files.atomic import replacing
+from hpcbench.files.atomic import log_damage, replacing
 from hpcbench.schema.gate import MEMORY_FIGURES
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.statistics.changes import Change
@@ -49,6 +49,9 @@ COLUMNS = {
 }  # fmt: skip
 """Columns of the files and their types in polars; described in docs/gate.md."""
 
+
+_FILLED = ("experiment", "plan", "created", "state", "run_task", "kind", "name", "recorded")
+"""Columns with a value in each row."""
 
 SAME = ("plan", "run_task", "name", "signature", "reading")
 """Columns that identify a trend: a row that differs in one of them belongs to another trend."""
@@ -403,15 +406,29 @@ def _read(path: Path) -> polars.DataFrame | None:
     import polars
 
     try:
-        frame = polars.read_parquet(path)
-        return frame.select(
+        read = polars.read_parquet(path)
+        frame = read.select(
             polars.col(name).cast(getattr(polars, kind))
-            if name in frame.columns
+            if name in read.columns
             else polars.lit(None, dtype=getattr(polars, kind)).alias(name)
             for name, kind in COLUMNS.items()
         ).with_columns(polars.col("reading").fill_null(""))
-    except (OSError, polars.exceptions.PolarsError):
+    except OSError:
         return None
+    except polars.exceptions.PolarsError:
+        frame = None
+    if frame is None or frame.filter(_lacks_values()).height:
+        log_damage(path, f"{path} is damaged and left out of the history")
+        return None
+    return frame
+
+
+def _lacks_values() -> polars.Expr:
+    """Whether a row lacks a value that each row has."""
+    import polars
+
+    lacking = polars.any_horizontal(polars.col(_FILLED).is_null())
+    return lacking | (polars.col("value").is_not_null() & polars.col("higher_is_better").is_null())
 
 
 def _all(files: Sequence[Path]) -> polars.DataFrame | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hpcbench import number_format as form
 from hpcbench import statistics
 from hpcbench.comparison.differences import same_prompt
-from hpcbench.errors import RunFailed, UserError
+from hpcbench.errors import DamagedFile, RunFailed, UserError
 from hpcbench.evaluation.plan_metrics import load_metrics
 from hpcbench.evaluation.score_tables import Scored, addends_of, read_parts
 from hpcbench.evaluation.versions import made_by
@@ -109,15 +109,13 @@ def load_scores(experiment: Experiment, run_task: ResolvedRunTask) -> Scored:
     Raises:
         RunFailed: there are none, or they cannot be read.
     """
-    import polars
-
     place = ScoresFiles(experiment.scores_dir, run_task.name)
     again = f"`hpcbench score {experiment.id}` computes them"
     try:
         there = set(scan(place.scores).collect_schema().names())
     except FileNotFoundError:
         raise RunFailed(f"{experiment.id} has no scores of {run_task.name}: {again}") from None
-    except (OSError, polars.exceptions.PolarsError):
+    except (OSError, DamagedFile):
         raise RunFailed(f"{place.scores} cannot be read: {again} again") from None
     if _NEEDED - there:
         what = f"another version of hpcbench wrote the scores of {run_task.name}"

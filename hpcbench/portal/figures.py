@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from hpcbench.errors import DamagedFile
 from hpcbench.evaluation.score_distributions import distributions
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import Scores
@@ -304,11 +305,9 @@ def _distributions(experiment: Experiment, run_tasks: Mapping[str, Scores]) -> I
 
 def _distribution(places: Mapping[str, ScoresFiles], metric: str) -> Entry:
     def make() -> Figure | None:
-        import polars
-
         try:
             found = distributions(places, metric)
-        except (OSError, polars.exceptions.PolarsError):
+        except (OSError, DamagedFile):
             return None  # damaged, or in the middle of a rewrite
         if not found:
             return None

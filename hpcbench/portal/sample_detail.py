@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hpcbench import number_format as form
+from hpcbench.errors import DamagedFile
 from hpcbench.evaluation.scoring import as_text
 from hpcbench.experiment.view.answer import MISSING, Recorded
 from hpcbench.experiment.view.scores import META, ScoresFiles, fields_of
@@ -353,14 +354,12 @@ def _counts(text: str) -> str:
 
 def _fields(table: SampleTable, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Id of a sample → rows of its fields, at most `MOST_FIELDS`."""
-    import polars
-
     place = ScoresFiles(table.experiment.scores_dir, table.name)
     if not table.metrics:
         return {}
     try:
         frame = fields_of(place, names, MOST_FIELDS)
-    except (OSError, polars.exceptions.PolarsError):
+    except (OSError, DamagedFile):
         return {}
     found: dict[str, list[dict[str, Any]]] = {}
     for one in frame.iter_rows(named=True):

@@ -17,6 +17,7 @@ from hpcbench.comparison.speed import (
     RATES,
 )
 from hpcbench.data.datasets import open_dataset, samples
+from hpcbench.errors import DamagedFile
 from hpcbench.experiment.claims import attempts_of, shard_states
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.metrics_json import MetricValue, metrics_of
@@ -165,12 +166,10 @@ def _dated(
 
 def scores_of(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, dict[str, float]]:
     """Sample → metric → score, where scores exist; empty before evaluation."""
-    import polars
-
     wanted = ["sample", *(metric.name for metric in run_task.metrics)]
     try:
         frame = rows_of(experiment.scores_file(run_task.name), wanted)
-    except (OSError, polars.exceptions.PolarsError):
+    except (OSError, DamagedFile):
         return {}
     names = frame.columns[1:]
     return {

@@ -9,6 +9,7 @@ for each metric.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from hpcbench.errors import DamagedFile, first_line
 from hpcbench.experiment.view.answer import MISSING
 from hpcbench.schema.names import id_of
 from hpcbench.schema.records import ANSWERED
@@ -134,35 +136,71 @@ def read_keys(place: ScoresFiles) -> Keys | None:
         return None
 
 
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Name the scores file that is damaged."""
+    import polars
+
+    try:
+        yield
+    except polars.exceptions.PolarsError as error:
+        remedy = "`hpcbench score EXPERIMENT` writes it again"
+        raise DamagedFile(path, first_line(error), remedy) from None
+
+
+def _checked(frame: Any) -> Any:
+    """A frame of a scores file, with the columns of every sample and their types.
+
+    Raises:
+        PolarsError: a column is missing, or of another type.
+    """
+    import polars
+
+    schema, text = frame.collect_schema(), polars.String
+    needed = {**dict.fromkeys(("sample", "document", "outcome"), text), "invalid": polars.Boolean}
+    known = {**dict.fromkeys(TEXTS, text), "references": polars.List(text)}
+    for name, kind in {**known, **needed}.items():
+        if schema.get(name, None if name in needed else kind) != kind:
+            raise polars.exceptions.SchemaError(f"column {name}: {schema.get(name)}, not {kind}")
+    for name, kind in schema.items():
+        if f"{name}.fault" in schema and not kind.is_numeric():
+            raise polars.exceptions.SchemaError(f"column {name}: {kind}, not a number")
+    return frame
+
+
 def scan(path: Path) -> Any:
     """A scores file as a lazy frame of polars.
 
     Raises:
-        OSError, PolarsError: a small file cannot be read; for a large file, `collect` raises.
+        OSError, DamagedFile: it cannot be read; in a large file, `collect` finds damaged values.
     """
     import polars
 
     whole = held(path)
-    return polars.scan_parquet(path, glob=False) if whole is None else whole.lazy()
+    if whole is not None:
+        return whole.lazy()
+    with _reading(path):
+        return _checked(polars.scan_parquet(path, glob=False))
 
 
 def held(path: Path) -> Any:
     """A small scores file as a frame in memory; None: it is large. A query takes longer than its columns.
 
     Raises:
-        OSError, PolarsError: it cannot be read.
+        OSError, DamagedFile: it cannot be read.
     """
     stat = path.stat()
     if stat.st_size > SMALL:
         return None
-    return _whole(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    with _reading(path):
+        return _whole(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
 
 @lru_cache(maxsize=HELD)
 def _whole(path: Path, _stamp: tuple[int, int, int]) -> Any:
     import polars
 
-    return polars.read_parquet(path, glob=False)
+    return _checked(polars.read_parquet(path, glob=False))
 
 
 def rows_of(path: Path, columns: Sequence[str], only: Sequence[str] | None = None) -> Any:
@@ -176,7 +214,8 @@ def rows_of(path: Path, columns: Sequence[str], only: Sequence[str] | None = Non
     known = set(rows.collect_schema().names())
     if only is not None:
         rows = rows.filter(polars.col("sample").is_in(list(only)))
-    return rows.select([name for name in columns if name in known]).collect()
+    with _reading(path):
+        return rows.select([name for name in columns if name in known]).collect()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +236,10 @@ def shape_of(path: Path) -> Shape | None:
         if (whole := held(path)) is not None:
             return Shape(whole.height, dict(whole.schema))
         rows = scan(path)
-        return Shape(int(rows.select(polars.len()).collect().item()), dict(rows.collect_schema()))
-    except (OSError, polars.exceptions.PolarsError):
+        with _reading(path):
+            count = int(rows.select(polars.len()).collect().item())
+        return Shape(count, dict(rows.collect_schema()))
+    except (OSError, DamagedFile):
         return None
 
 
@@ -232,7 +273,9 @@ def frames_of(path: Path, shape: Shape, size: int) -> Iterator[Any]:
 
     rows = polars.scan_parquet(path, glob=False)
     for start in range(0, shape.rows, size):
-        yield rows.slice(start, size).collect()
+        with _reading(path):
+            frame = rows.slice(start, size).collect()
+        yield frame
 
 
 def fields_of(place: ScoresFiles, samples: Sequence[str] | None = None, most: int = 0) -> Any:
@@ -250,8 +293,9 @@ def fields_of(place: ScoresFiles, samples: Sequence[str] | None = None, most: in
         return polars.DataFrame(
             schema=dict.fromkeys(texts, polars.String) | dict.fromkeys(numbers, polars.Float64)
         )
-    if samples is None:
-        return polars.read_parquet(place.fields, glob=False)
-    rows = polars.scan_parquet(place.fields, glob=False)
-    wanted = rows.filter(polars.col("sample").is_in(list(samples)))
-    return wanted.group_by("sample", maintain_order=True).head(most).collect()
+    with _reading(place.fields):
+        if samples is None:
+            return polars.read_parquet(place.fields, glob=False)
+        rows = polars.scan_parquet(place.fields, glob=False)
+        wanted = rows.filter(polars.col("sample").is_in(list(samples)))
+        return wanted.group_by("sample", maintain_order=True).head(most).collect()

@@ -170,6 +170,21 @@ def test_a_file_of_an_older_version_is_read_as_far_as_it_goes(tmp_path: Path) ->
     assert len(history.trends(tmp_path, "exact_match")) == 1
 
 
+@pytest.mark.parametrize("column", ["run_task", "created", "higher_is_better", "recorded"])
+def test_a_file_whose_rows_lack_a_value_is_written_again_from_its_experiment(
+    tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture, column: str
+) -> None:
+    (here,) = nights(tmp_path, 1)
+    path = history.record(here)
+    rows = polars.read_parquet(path)
+    rows.with_columns(polars.lit(None).alias(column)).write_parquet(path)
+    assert history.trends(tmp_path, "exact_match") == []
+    assert f"{path} is damaged" in caplog.text
+    (trend,) = cli.json("history", "exact_match", "--json")
+    assert len(trend["points"]) == 1
+    assert polars.read_parquet(path)[column].null_count() == 0
+
+
 # --- the verb ------------------------------------------------------------------------------------------
 
 
