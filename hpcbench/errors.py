@@ -118,6 +118,11 @@ class EnvironmentFault(HpcbenchError):
         super().__init__(cut(message) + (f" ({remedy})" if remedy else ""))
 
 
+OTHER_FORM = (
+    ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError,
+)  # fmt: skip
+"""Exceptions with which code ends that reads JSON of another form than it expects."""
+
 RESTORE = "restore it from a backup: without it the experiment cannot be read"
 
 

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 from hpcbench.experiment.event_log import event
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import create_exclusive, read_lines
+from hpcbench.files.atomic import create_exclusive, log_damage, read_lines
+from hpcbench.schema.decoding import decoded_part
 
 Command = Literal["pause", "resume", "cancel", "stop", "fail", "enough"]
 """A requested command."""
@@ -91,6 +92,17 @@ def control_request(
         number += 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The form of a request."""
+
+    event: str
+    run_tasks: tuple[str, ...]
+    reason: str = ""
+    pilot: int | None = None
+    budget: Mapping[str, float] = field(default_factory=dict)
+
+
 def control_state(experiment: Experiment) -> ControlState:
     """The current effect of all requests."""
     now = ControlState()
@@ -100,9 +112,16 @@ def control_state(experiment: Experiment) -> ControlState:
 
 
 def said(experiment: Experiment) -> Iterator[dict[str, Any]]:
-    """Every request, oldest first."""
+    """Every request, oldest first; a damaged one is logged and left out."""
     for number in sorted(_numbers(experiment.control_dir)):
-        yield from read_lines(experiment.control_dir / f"{number:05d}.json")
+        path = experiment.control_dir / f"{number:05d}.json"
+        line = next(read_lines(path, lambda *_: None), {})
+        try:
+            decoded_part(_Request, line)
+        except ValueError as error:
+            log_damage(path, f"{path} is damaged, so its request does not count: {error}")
+        else:
+            yield line
 
 
 def _numbers(folder: Path) -> list[int]:

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hpcbench.errors import OTHER_FORM
 from hpcbench.experiment.event_cursor import decode, encode
 from hpcbench.experiment.event_log import LAST_WORDS, SHARD_ENDS, Sort, sort_of
 from hpcbench.experiment.layout import Experiment
@@ -475,10 +476,10 @@ class _Outcome:
                 if stamp == self._stamp:
                     return False
                 said = json.loads(file.read())
-        except FileNotFoundError:
+            self._said, self._stamp, self.round = said, stamp, int(said["round"])
+        except (FileNotFoundError, *OTHER_FORM):  # a damaged one counts as none
             self.round, self._stamp = None, None
             return False
-        self._said, self._stamp, self.round = said, stamp, int(said["round"])
         return True
 
     def event(self) -> Event | None:

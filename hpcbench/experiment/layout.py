@@ -52,7 +52,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.errors import RESTORE, DamagedFile, Problem, UserError, nearest, unknown
+from hpcbench.errors import OTHER_FORM, RESTORE, DamagedFile, Problem, UserError, nearest, unknown
 from hpcbench.experiment.baselines import Baseline, baselines, current
 from hpcbench.experiment.event_log import is_event
 from hpcbench.experiment.manifest import Manifest
@@ -453,7 +453,7 @@ def decoding(file: Path, remedy: str = RESTORE) -> Iterator[None]:
         yield
     except DamagedFile:
         raise
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+    except OTHER_FORM as error:
         raise DamagedFile(file, _mistake(error), remedy) from None
 
 

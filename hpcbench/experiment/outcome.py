@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpcbench.errors import OTHER_FORM
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
 from hpcbench.files.atomic import read_json, write_json
@@ -65,7 +66,7 @@ def outcome(experiment: Experiment) -> Outcome | None:
             tuple(map(str, left)) if isinstance(left, list) else (),
             found.get("notify") is True,
         )
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (FileNotFoundError, *OTHER_FORM):
         return None
 
 

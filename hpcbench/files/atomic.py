@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hpcbench.errors import OTHER_FORM
+
 LEFT_OVER = re.compile(r"\..+\.[0-9a-f]{8}")
 """Names of files that are not whole yet; a writer that was killed leaves one behind."""
 
@@ -151,7 +153,7 @@ def derived(path: Path, form: Callable[[Any], _T]) -> _T | None:
     """
     try:
         return form(read_json(path))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (OSError, *OTHER_FORM):
         return None
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from hpcbench.errors import OTHER_FORM
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.counts import Counts, total
 from hpcbench.experiment.layout import Experiment
@@ -161,7 +162,7 @@ def planned(experiment: Experiment) -> Planned:
             owner=_owner(experiment.manifest_file.stat().st_uid),
             run_tasks=tuple(_task(one, samples) for one in resolved["run_tasks"]),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, *OTHER_FORM) as error:
         raise Unreadable(str(error)) from error
 
 

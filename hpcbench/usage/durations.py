@@ -15,6 +15,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
+from hpcbench.errors import OTHER_FORM
 from hpcbench.experiment.layout import Experiment, experiments_dir
 from hpcbench.experiment.view.attempts import Attempt, Attempts
 from hpcbench.experiment.view.workers import worker_runs
@@ -232,7 +233,7 @@ def _summaries(root: Path, *, keep: bool) -> Iterator[_Summary]:
                 found = _summary(experiment)
                 if keep:
                     write_json(experiment.history_file, asdict(found))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (OSError, *OTHER_FORM):
             continue  # of an older form, half removed or another user's: history is optional
         if found is not None:
             yield found

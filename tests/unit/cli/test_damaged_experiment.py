@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars
 import pytest
 
 from hpcbench.evaluation.stage import evaluate
@@ -92,3 +93,29 @@ def test_a_folder_in_place_of_a_file_is_named(
     here = evaluated(tmp_path)
     (here.path / file).mkdir()
     assert str(here.path / file) in cli.err(verb, here.id, code=3)
+
+
+@pytest.mark.parametrize("damage", ["torn", "text", "column"])
+def test_damaged_scores_are_named(tmp_path: Path, cli: Cli, damage: str) -> None:
+    here = evaluated(tmp_path)
+    file = here.scores_file("rt")
+    if damage == "torn":
+        file.write_bytes(file.read_bytes()[:-5])
+    else:
+        frame = polars.read_parquet(file)
+        error = polars.lit(1).alias("error")
+        (frame.with_columns(error) if damage == "text" else frame.drop("document")).write_parquet(
+            file
+        )
+    said = cli.err("power", here.path, code=3)
+    assert said.count("\n") == 1 and f"{file} is damaged: " in said
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"round": "x"}', '{"round": Infinity}'])
+def test_a_damaged_outcome_counts_as_none_in_every_list_of_events(
+    tmp_path: Path, cli: Cli, content: str
+) -> None:
+    here = evaluated(tmp_path)
+    here.outcome_file.write_text(content)
+    assert "claimed" in cli("events", here.path)
+    assert '"ended"' not in cli("events", here.path, "--json")

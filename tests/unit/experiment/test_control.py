@@ -85,3 +85,22 @@ def test_resume_of_a_running_experiment_waits_if_asked(
     monkeypatch.setattr("hpcbench.cli.submit.finish", lambda one, **_: followed.append(one.id) or 0)
     assert main(["resume", str(here.path), *more]) == 0
     assert len(followed) == waited
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "[1]", '{"event": "paus', '{"event": "pause"}', '{"event": 7, "run_tasks": []}',
+     '{"event": "pause", "run_tasks": [{}]}', '{"event": "resume", "run_tasks": [], "budget": [1]}'],
+)  # fmt: skip
+def test_a_damaged_request_does_not_count_and_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str
+) -> None:
+    here = Experiment(tmp_path)
+    control_request(here, "pause", ["a"])
+    control_request(here, "cancel", ["b"])
+    path = here.control_dir / "00003.json"
+    path.write_text(line)
+    now = control_state(here)
+    assert (now.paused_tasks, now.cancelled_tasks) == ({"a"}, {"b"})
+    assert not now.paused
+    assert f"{path} is damaged, so its request does not count" in caplog.text

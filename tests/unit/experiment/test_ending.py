@@ -308,3 +308,10 @@ def test_a_run_on_this_machine_does_not_blame_slurm_for_a_signal(tmp_path: Path)
     (alarm,) = status(here).alarms
     assert "another process of this machine" in alarm.cause
     assert "Slurm" not in alarm.cause
+
+
+@pytest.mark.parametrize("number", ["Infinity", "NaN", "1e999", "null", "[]"])
+def test_an_outcome_of_no_round_is_none(tmp_path: Path, number: str) -> None:
+    here = Experiment(tmp_path)
+    here.outcome_file.write_text(f'{{"round": {number}, "state": "done"}}')
+    assert state_of(here) == ""
