@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from hpcbench.cli.output import console, print_json, table
-from hpcbench.errors import HpcbenchError, UserError
+from hpcbench.cli.output import console, print_json, say, table
+from hpcbench.errors import HpcbenchError, UserError, first_line
 from hpcbench.experiment.layout import all_experiments, find, home
 from hpcbench.experiment.view.usage import CAUSES, Hours, Spent, Usage
 from hpcbench.number_format import percent
@@ -63,8 +63,8 @@ def _found(arguments: argparse.Namespace) -> list[Usage]:
     for experiment in all_experiments(root):
         try:
             found.append(usage_of(experiment))
-        except (HpcbenchError, OSError, ValueError, KeyError):
-            continue  # of an older form, or half removed
+        except (HpcbenchError, OSError, ValueError, KeyError) as error:
+            say(f"{experiment.id} is left out: {first_line(error)}")
     return found
 
 

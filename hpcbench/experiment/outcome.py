@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpcbench.errors import OTHER_FORM
+from hpcbench.errors import OTHER_FORM, DamagedFile
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
 from hpcbench.files.atomic import read_json, write_json
@@ -85,6 +85,9 @@ def not_whole(experiment: Experiment) -> str | None:
 
 
 def ended(experiment: Experiment) -> bool:
-    """Whether the newest round has its outcome; False without a record of rounds."""
-    known, submitted = outcome(experiment), rounds(experiment)
+    """Whether the newest round has its outcome; False without a record of rounds, or with a damaged one."""
+    try:
+        known, submitted = outcome(experiment), rounds(experiment)
+    except DamagedFile:
+        return False
     return known is not None and bool(submitted and known.round == submitted[-1].number)

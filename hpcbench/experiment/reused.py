@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpcbench.errors import OTHER_FORM
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_json
 
@@ -47,6 +48,6 @@ def reused_of(experiment: Experiment) -> Reused | None:
             str(name): {str(one): int(count) for one, count in counts.items()}
             for name, counts in data["run_tasks"].items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, *OTHER_FORM):
         return None
     return Reused(found)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench import slurm
-from hpcbench.errors import EnvironmentFault, RunFailed
+from hpcbench.errors import DamagedFile, EnvironmentFault, RunFailed
 from hpcbench.experiment import answer_index
 from hpcbench.experiment.archiving import fold, fold_workers, loose
 from hpcbench.experiment.baselines import baselines
@@ -63,7 +63,7 @@ class Finding:
 
 def living_jobs(experiments: Collection[Experiment]) -> frozenset[str] | str:
     """Ids of this user's living array jobs, from one query of Slurm; or why they are unknown."""
-    if not any(one.resolved.executor == "slurm" for one in experiments):
+    if not any(map(_is_of_slurm, experiments)):
         return frozenset()
     try:
         return frozenset(job.array_job for job in slurm.queue() if job.alive)
@@ -78,14 +78,15 @@ def look(experiment: Experiment, jobs: frozenset[str] | str) -> Finding:
         experiment: the experiment.
         jobs: result of `living_jobs`.
     """
-    busy = _busy(experiment, jobs)
+    try:
+        busy, files = _busy(experiment, jobs), loose(experiment)
+    except DamagedFile as fault:  # whether it has ended is not known
+        busy, files = fault.message, 0
     # Only files count: a removal changes the time of its folder.
     own = (path.lstat() for path in experiment.path.iterdir())
     changed = max((one.st_mtime for one in own if stat.S_ISREG(one.st_mode)), default=0.0)
     leftovers = tuple(_leftovers(experiment)) if not busy else ()
-    return Finding(
-        experiment, busy, folder_usage(experiment.path), loose(experiment), leftovers, changed
-    )
+    return Finding(experiment, busy, folder_usage(experiment.path), files, leftovers, changed)
 
 
 def clear(finding: Finding) -> Finding:
@@ -125,6 +126,9 @@ def deletable(findings: Sequence[Finding], root: Path, days: float) -> list[Find
 
     An experiment stays while it is a baseline, by a baseline's name or for another experiment, and while
     another experiment that stays has answers of it: its report names it as their source.
+
+    Raises:
+        DamagedFile: a file that says which experiments are needed is damaged.
     """
     named = {str(baseline.experiment) for baseline in baselines(root)} | {
         experiment.manifest.baseline
@@ -141,11 +145,7 @@ def deletable(findings: Sequence[Finding], root: Path, days: float) -> list[Find
         and not one.experiment.path.is_symlink()
         and not any(_is_meant(one.experiment, text) for text in named)
     ]
-    users = {
-        experiment.id: set(taken.experiments)
-        for experiment in all_experiments(root)
-        if (taken := reused_of(experiment)) is not None
-    }
+    users = {experiment.id: _sources(experiment) for experiment in all_experiments(root)}
     while True:  # one that stays keeps its sources
         deleted = {one.experiment.id for one in old}
         used = {name for user, names in users.items() if user not in deleted for name in names}
@@ -153,6 +153,19 @@ def deletable(findings: Sequence[Finding], root: Path, days: float) -> list[Find
         if len(left) == len(old):
             return left
         old = left
+
+
+def _sources(experiment: Experiment) -> set[str]:
+    """Experiments with answers that an experiment took over.
+
+    Raises:
+        DamagedFile: the record of them is damaged.
+    """
+    taken = reused_of(experiment)
+    if taken is None and experiment.reused_file.exists():
+        remedy = "restore it from a backup, or delete this experiment first"
+        raise DamagedFile(experiment.reused_file, "its sources are not known", remedy)
+    return set(taken.experiments) if taken is not None else set()
 
 
 def delete(experiment: Experiment) -> None:
@@ -200,6 +213,13 @@ def size(path: Path) -> DiskUsage:
         return DiskUsage(1, path.lstat().st_blocks * 512)
     except FileNotFoundError:
         return DiskUsage(0, 0)
+
+
+def _is_of_slurm(experiment: Experiment) -> bool:
+    try:
+        return experiment.planned.executor == "slurm"
+    except DamagedFile:
+        return False
 
 
 def _busy(experiment: Experiment, jobs: frozenset[str] | str) -> str:

@@ -119,3 +119,24 @@ def test_a_damaged_outcome_counts_as_none_in_every_list_of_events(
     here.outcome_file.write_text(content)
     assert "claimed" in cli("events", here.path)
     assert '"ended"' not in cli("events", here.path, "--json")
+
+
+@pytest.mark.parametrize("file", ["resolved.json", "submission.jsonl"])
+def test_verbs_about_all_experiments_leave_a_damaged_one_alone_and_name_it(
+    tmp_path: Path, cli: Cli, file: str
+) -> None:
+    here = evaluated(tmp_path)
+    (here.path / file).write_text('{"event": "round", "groups": 7}\n')
+    cleared = cli.json("gc", "--dry-run", "--json")["experiments"]
+    assert [one["done"] for one in cleared] == ["left alone"]
+    assert f"{here.path / file} is damaged: " in cleared[0]["reason"]
+    assert (
+        f"{here.id} is left out: {here.path / file} is damaged: " in cli.both("usage", "--all").err
+    )
+
+
+def test_gc_deletes_no_source_of_answers_whose_user_is_not_known(tmp_path: Path, cli: Cli) -> None:
+    here = evaluated(tmp_path)
+    here.reused_file.write_text("{")
+    said = cli.err("gc", "--older", "0", "--yes", code=3)
+    assert said.count("\n") == 1 and f"{here.reused_file} is damaged: " in said
