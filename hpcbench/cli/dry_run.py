@@ -105,7 +105,7 @@ def _answered_json(resolved: ResolvedPlan, answered: Forecast) -> dict[str, Any]
     is taken over."""
     return {
         "full_answers_cost": provider_cost.full_answers(resolved, answered),
-        "budget": resolved.plan.budget.model_dump(),
+        "budget": resolved.plan.budget._asdict(),
         "samples": dict(answered.samples),
         "asked": {name: answered.asked(name) for name in answered.samples},
         "reused": answered.reused,

@@ -32,7 +32,7 @@ Word = Literal["take", "back", "gone", "over"]
 
 def caps_of(experiment: Experiment) -> BudgetCaps:
     """The budget now: the plan's, with what users gave to `resume`."""
-    return experiment.planned.budget._replace(**control_state(experiment).budget)
+    return experiment.planned.budget.changed(control_state(experiment).budget)
 
 
 def binds(caps: BudgetCaps, run_task: ResolvedRunTask) -> bool:

@@ -71,6 +71,10 @@ class BudgetCaps(NamedTuple):
     max_cost: float | None = None
     """Money, in the currency of the prices. None: no limit."""
 
+    def changed(self, given: Mapping[str, float]) -> BudgetCaps:
+        """The budget with these limits instead, by name; unknown names do not count."""
+        return BudgetCaps(**{**self._asdict(), **{n: given[n] for n in self._fields if n in given}})
+
     @property
     def most(self) -> Amount:
         """The budget as an amount; kinds without a limit are infinite."""
@@ -93,11 +97,18 @@ def in_words(spent: Amount, caps: BudgetCaps, currency: str) -> str:
     """
     units = ("requests", "tokens", *([currency] if currency else []))
     return ", ".join(
-        f"{_plain(one)} {unit}" if most is None else f"{_plain(one)} of {_plain(most)} {unit}"
+        f"{plain(one)} {unit}" if most is None else f"{plain(one)} of {plain(most)} {unit}"
         for one, most, unit in zip(spent, caps, units, strict=False)
     )
 
 
-def _plain(number: float) -> str:
+def limits_in_words(caps: BudgetCaps, currency: str) -> str:
+    """The limits of a budget, for people: `5,000 requests, 5 USD`."""
+    units = ("requests", "tokens", currency)
+    limits = zip(caps, units, strict=True)
+    return ", ".join(f"{plain(most)} {unit}" for most, unit in limits if most is not None)
+
+
+def plain(number: float) -> str:
     """`1,204`, `0.00006`: six decimals at most."""
     return f"{number:,.6f}".rstrip("0").rstrip(".")

@@ -90,7 +90,7 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
 
 def _spending(facts: Facts) -> Spending | None:
     planned = facts.experiment.planned
-    caps, currency = planned.budget._replace(**facts.run_state.control.budget), planned.currency
+    caps, currency = planned.budget.changed(facts.run_state.control.budget), planned.currency
     if caps == BudgetCaps() and not currency:
         return None
     spent = Amount()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from hpcbench.schema.experiment_plan import BudgetCaps
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.spending import BudgetCaps, limits_in_words, plain
 from hpcbench.submit.reuse_forecast import Forecast
 
 
@@ -33,19 +33,11 @@ def words(resolved: ResolvedPlan, forecast: Forecast) -> Iterator[str]:
     answers, caps = full_answers(resolved, forecast), resolved.plan.budget
     parts = []
     if answers is not None:
-        sums = " and ".join(f"{cost:,.4g} {currency}" for currency, cost in answers.items())
+        sums = " and ".join(f"{plain(cost)} {currency}" for currency, cost in answers.items())
         parts.append(f"answers of full length {sums}; prompts and retries are not included")
-    if limits := list(_limits(caps, resolved)):
-        parts.append(f"budget: {', '.join(limits)}")
+    if caps != BudgetCaps():
+        prices = (one.model.prices for one in resolved.run_tasks)
+        currency = next((one.currency for one in prices if one is not None), "")
+        parts.append(f"budget: {limits_in_words(caps, currency)}")
     if parts:
         yield "; ".join(parts)
-
-
-def _limits(caps: BudgetCaps, resolved: ResolvedPlan) -> Iterator[str]:
-    if caps.max_requests is not None:
-        yield f"{caps.max_requests:,} requests"
-    if caps.max_tokens is not None:
-        yield f"{caps.max_tokens:,} tokens"
-    if caps.max_cost is not None:
-        prices = (one.model.prices for one in resolved.run_tasks)
-        yield f"{caps.max_cost:,g} {next(one.currency for one in prices if one is not None)}"
