@@ -309,7 +309,7 @@ def test_a_budget_ends_a_run_in_order_and_a_larger_one_goes_on(bench: Bench, cal
         _, err = bench.run("resume", trial.id, *same_or_less)
         assert f"{trial.id}: nothing more was asked" in err
         assert f"{trial.id} is incomplete: 15 of 40 samples are ok" in err
-        assert "requests spent" in err
+        assert "tokens spent" in err
         trial.wait("incomplete")
         assert len(trial.answers()) == 15
         assert trial.rounds == 1
