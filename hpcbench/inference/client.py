@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from hpcbench import retry_after
 from hpcbench.errors import RunFailed
@@ -122,15 +122,27 @@ class EngineGone(RunFailed):
     model: str = ""
 
 
+class Tries(NamedTuple):
+    """Tries of one request so far; refusals by rate limits are none."""
+
+    sent: int = 0
+    """Tries in all."""
+    lost: int = 0
+    """See `Response.lost`."""
+
+
+_NONE_YET = Tries()
+
+
 class Limited(Exception):
     """The gateway refuses the request for now, by its rate limits: it is to be sent again.
 
     Args:
         message: the gateway's words.
-        tries: tries so far; the refusal is none.
+        tries: tries so far.
     """
 
-    def __init__(self, message: str, tries: int) -> None:
+    def __init__(self, message: str, tries: Tries) -> None:
         super().__init__(message)
         self.tries = tries
 
@@ -350,7 +362,7 @@ class Client:
         scheduled: int | None = None,
         *,
         heeds_limits: bool = False,
-        tries: int = 0,
+        tries: Tries = _NONE_YET,
     ) -> Response:
         """Send until there is an answer, the tries are used up, or the deadline has passed.
 
@@ -361,25 +373,25 @@ class Client:
         """
         request = prepared.request
         deadline = start + int(request.timeout * 1e9)
-        attempt, lost = Attempt(), 0
-        pause = 0.0
+        sent, lost = tries
+        attempt, pause = Attempt(), 0.0
         if prepared.error:
             attempt.fail(prepared.error, transient=False, outcome="invalid")
             attempt.send = attempt.done = time.monotonic_ns()
-        while not prepared.error and tries < TRIES:
+        while not prepared.error and sent < TRIES:
             left = (deadline - time.monotonic_ns()) / 1e9
             if left <= pause:
                 attempt.error = attempt.error or "the deadline passed before the request was sent"
                 break
             await asyncio.sleep(pause)
-            tries += 1
+            sent += 1
             attempt = await self._attempt(prepared.body, left - pause)
             if attempt.limited and heeds_limits:
-                raise Limited(attempt.error or "", tries - 1)
+                raise Limited(attempt.error or "", Tries(sent - 1, lost))
             lost += attempt.lost
             if not attempt.transient:
                 break
-            pause = random.uniform(0, min(_LONGEST_PAUSE, _PAUSE * 2**tries))
+            pause = random.uniform(0, min(_LONGEST_PAUSE, _PAUSE * 2**sent))
             pause = max(pause, attempt.retry_after)
         answered = attempt.outcome in ("ok", "truncated", "refused")
         if answered and attempt.stream.usage:
@@ -391,7 +403,7 @@ class Client:
             finish_reason=attempt.stream.finish_reason,
             usage=attempt.stream.usage if answered else None,
             times=attempt.times(start, scheduled),
-            tries=tries,
+            tries=sent,
             image_sha256=prepared.image_sha256,
             error=attempt.error,
             prompt=request.prompt,

@@ -22,7 +22,7 @@ from typing import Any, Protocol, cast
 
 from hpcbench.errors import HpcbenchError
 from hpcbench.inference.adaptive import Adaptive
-from hpcbench.inference.client import Client, EngineGone, Limited
+from hpcbench.inference.client import Client, EngineGone, Limited, Tries
 from hpcbench.inference.client_health import Health, watched
 from hpcbench.inference.request_body import Prepared
 from hpcbench.schema.records import Request, Response
@@ -122,7 +122,7 @@ class _Turn:
     """See `Times.scheduled`."""
     refusals: int = 0
     """How often a gateway refused it by its rate limits."""
-    tries: int = 0
+    tries: Tries = Tries()
     """Tries before the last refusal."""
 
 

@@ -21,7 +21,7 @@ from hpcbench.data_uri import mime
 from hpcbench.experiment.claims import Claim
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.turns import Turns, shard_turns
-from hpcbench.inference.client import Client, EngineGone, Limited
+from hpcbench.inference.client import Client, EngineGone, Limited, Tries
 from hpcbench.inference.load_driver import MOST_REFUSALS, Budget
 from hpcbench.inference.request_body import Prepared, read_image, unreadable
 from hpcbench.plugins import Environment
@@ -235,7 +235,7 @@ class Trajectories:
 
     async def _sent(self, client: Client, prepared: Prepared, work: _Work) -> Response | None:
         """The response, as soon as the gateway's rate limits allow it; None: the work ended before that."""
-        sample, tries = prepared.request.sample_id, 0
+        sample, tries = prepared.request.sample_id, Tries()
         for refusals in itertools.count():
             if not await work.before_its_end(client.admitted()):
                 break

@@ -16,7 +16,7 @@ from hpcbench.agents.tools import ToolResult
 from hpcbench.experiment.claims import Claim, Owner, ShardState, claim
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.turns import turns_of
-from hpcbench.inference.client import Client, EngineGone
+from hpcbench.inference.client import Client, EngineGone, Tries
 from hpcbench.inference.request_body import Prepared
 from hpcbench.schema.records import Message, Request, Response, Sample
 from hpcbench.schema.work import Shard
@@ -40,7 +40,7 @@ class Engine:
         return Prepared(request, 0)
 
     async def send(
-        self, prepared: Prepared, due: int, *, heeds_limits: bool, tries: int
+        self, prepared: Prepared, due: int, *, heeds_limits: bool, tries: Tries
     ) -> Response:
         if prepared.request.sample_id == "s0":
             return response("", calls=[("pay", "{}")])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
 
 from hpcbench.errors import RunFailed
-from hpcbench.inference.client import Client, EngineGone
+from hpcbench.inference.client import Client, EngineGone, Limited
 from hpcbench.inference.stream import EventParser, Stream
 from hpcbench.schema.records import Response, ToolCall
 from tests.mock_openai import Script
@@ -183,6 +184,18 @@ def test_requests_that_were_refused_or_never_sent_are_not_lost() -> None:
     assert (late.outcome, late.tries, late.lost) == ("failed", 0, 0)
     hung, _ = answer(Script(plan=["hang"]), timeout=0.2)
     assert (hung.outcome, hung.tries, hung.lost) == ("failed", 1, 1)
+
+
+def test_tries_before_a_refusal_by_rate_limits_count_when_it_is_sent_again() -> None:
+    async def journey() -> Response:
+        async with talking(Script(plan=["drop", "status:429"])) as (client, _):
+            prepared = await client.prepare(request())
+            with pytest.raises(Limited) as limited:
+                await client.send(prepared, time.monotonic_ns(), heeds_limits=True)
+            return await client.send(prepared, time.monotonic_ns(), tries=limited.value.tries)
+
+    again = run(journey())
+    assert (again.outcome, again.tries, again.lost) == ("ok", 2, 1)
 
 
 @pytest.mark.parametrize(

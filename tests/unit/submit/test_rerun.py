@@ -20,8 +20,8 @@ from hpcbench.files.atomic import write_json
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.source import Source
 from hpcbench.reporting.provenance import reproduce
-from hpcbench.schema.experiment_plan import BudgetCaps
 from hpcbench.schema.package import Package
+from hpcbench.schema.spending import BudgetCaps
 from hpcbench.submit import rerun
 from hpcbench.submit.kept_files import keep, today
 from hpcbench.submit.plan_packages import build, load_with_packages
