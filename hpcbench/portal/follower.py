@@ -170,7 +170,7 @@ class Follower:
             subject = experiment or str(self._portal.home)
             if isinstance(fault, IndexFault):
                 experiment = ""  # a fault of the index, not of the experiment
-            if isinstance(fault, IndexFault | EnvironmentFault):
+            if isinstance(fault, IndexFault | EnvironmentFault | OSError):
                 _log.warning("following %s: %s", subject, fault)
             else:
                 _log.exception("following %s", subject)

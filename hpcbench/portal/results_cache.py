@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from pydantic_core import to_json
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.layout import Experiment, decoding
 from hpcbench.experiment.manifest import Manifest
 from hpcbench.experiment.view.as_written import manifest_data, manifest_member, plan_of_one
 from hpcbench.experiment.view.metrics_json import Metrics, Scores, metrics_of, scores_of
@@ -88,13 +88,15 @@ class PageExperiment(Experiment):
     @cached_property
     def manifest(self) -> Manifest:
         """The manifest, as submit wrote it; most pages need only `work`."""
-        return Manifest.of(manifest_data(self))
+        with decoding(self.manifest_file):
+            return Manifest.of(manifest_data(self))
 
     @cached_property
     def work(self) -> WorkPlan:
         """Groups and shards, read without the rest of the manifest."""
         places = self._plans.places.of(self, self.manifest_file)
-        return decoded(WorkPlan, manifest_member(self, "work", places))
+        with decoding(self.manifest_file):
+            return decoded(WorkPlan, manifest_member(self, "work", places))
 
     @property
     def resolved(self) -> ResolvedPlan:

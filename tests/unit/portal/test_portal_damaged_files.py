@@ -18,10 +18,11 @@ def asked(here: Experiment, path: str) -> tuple[int, str, str]:
     return answer.status, answer.body["code"], answer.body["error"]
 
 
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"work": {"groups": [], "cuts": 1}}'])
 @pytest.mark.parametrize("path", ["run-tasks/rt/samples/0/images/0", "run-tasks/rt/samples/0"])
-def test_a_damaged_manifest_is_named(tmp_path: Path, path: str) -> None:
+def test_a_damaged_manifest_is_named(tmp_path: Path, path: str, content: str) -> None:
     here = evaluated(tmp_path, ["0", "1"])
-    here.manifest_file.write_text("{")
+    here.manifest_file.write_text(content)
     status, code, error = asked(here, path)
     assert (status, code) == (500, "unreadable"), error
     assert f"{here.manifest_file} is damaged" in error
