@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpcbench.experiment.event_log import RECORD_VERSION, EventLog, Kind, event, time_of
+from hpcbench.experiment.event_log import RECORD_VERSION, EventLog, Kind, event, is_event, time_of
 from hpcbench.experiment.layout import (
     Experiment,
     attempts_in,
@@ -541,7 +541,7 @@ def ends_of(data: bytes) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
 
 def _event(line: bytes) -> dict[str, Any] | None:
     record = parse_line(line)
-    return record if record is not None and isinstance(record.get("event"), str) else None
+    return record if record is not None and is_event(record) else None
 
 
 def _before(experiment: Experiment, shard: Shard, attempt: int) -> list[Response]:

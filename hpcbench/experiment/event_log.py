@@ -71,8 +71,13 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 
 def is_event(record: Mapping[str, Any]) -> bool:
     """Whether a record is an event with the fields of its kind: a damaged line may still be JSON."""
-    kind = record.get("event")
-    return isinstance(kind, str) and all(name in record for name in _NEEDED.get(kind, ()))
+    kind, answered = record.get("event"), record.get("answered", 0)
+    return (
+        isinstance(kind, str)
+        and type(record.get("time", 0)) in (float, int)
+        and type(answered) is int
+        and all(name in record for name in _NEEDED.get(kind, ()))
+    )
 
 
 def sort_of(kind: str) -> Sort:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.experiment.claims import ends_of, id_of_owner
+from hpcbench.experiment.event_log import is_event, time_of
 from hpcbench.experiment.layout import Experiment, attempts_in, events_name, responses_name
 
 
@@ -67,7 +68,7 @@ class Attempts:
     def began(self, index: int, number: int) -> float:
         """Time of an attempt's claim, seconds since the epoch on its worker's clock; 0: unknown."""
         first, _ = ends_of(self._folder.read(events_name(index, number)))
-        return float((first or {}).get("time", 0.0))
+        return time_of(first)
 
     def answers(self, attempt: Attempt) -> Iterator[dict[str, Any]]:
         """The readable answers of an attempt, as recorded."""
@@ -102,7 +103,7 @@ class Attempts:
         """Why a shard was taken from a worker that is gone; empty without a recorded reason."""
         mine = False
         for number in self._numbers.get(index, ()):
-            for event in self._folder.records(events_name(index, number)):
+            for event in filter(is_event, self._folder.records(events_name(index, number))):
                 if event["event"] == "claimed":
                     mine = id_of_owner(event.get("owner")) == owner
                 elif event["event"] == "released" and mine:
@@ -130,8 +131,8 @@ def _attempt(
         index,
         number,
         id_of_owner(first.get("owner")),
-        float(first["time"]),
-        float(last["time"]) if said else None,
+        time_of(first),
+        time_of(last) if said else None,
         last["event"] if said else "",
         max(0, after - before),
     )

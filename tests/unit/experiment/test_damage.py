@@ -22,10 +22,12 @@ from hpcbench.experiment.control import control_request, control_state
 from hpcbench.experiment.event_log import EventLog
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
+from hpcbench.experiment.view.attempts import Attempts
 from hpcbench.files import atomic
 from hpcbench.files.atomic import Appender, line_of, parse_line, read_lines
 from hpcbench.status.liveness import release_dead
 from hpcbench.status.observer import status
+from hpcbench.usage.gpu_hours import usage_of
 from tests.campaign import FULL, examples
 from tests.unit import small
 
@@ -298,3 +300,18 @@ def test_an_owner_of_a_later_version_is_known(tmp_path: Path) -> None:
         log.write("claimed", owner={**WHOLE, "rack": 7})
     assert shard_states(here, ["rt"])[1].owner == WHOLE
     assert status(here).run_tasks[0].state != "done"
+
+
+@pytest.mark.parametrize(
+    "member", [{"answered": [None]}, {"answered": "8"}, {"time": "now"}, {"time": None}]
+)
+def test_an_event_of_a_shard_with_a_field_of_another_type_is_left_out(
+    tmp_path: Path, member: dict[str, Any]
+) -> None:
+    here = fresh(tmp_path)
+    path = here.shard_events("rt", 0, 2)
+    *lines, last = map(json.loads, path.read_text().splitlines())
+    path.write_text("".join(json.dumps(one) + "\n" for one in [*lines, {**last, **member}]))
+    ((_, attempt),) = Attempts(here, "rt").by_shard()
+    assert (attempt.number, attempt.ended, attempt.answered) == (2, "", 0)
+    assert usage_of(here).hours == ()
