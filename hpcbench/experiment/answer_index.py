@@ -591,7 +591,8 @@ class Reader:
         if folder is None:
             folder = self._folders[str(experiment.path), run_task] = experiment.shards(run_task)
         found: dict[tuple[str, int], Response] = {}
-        for response in readable(folder.records(responses_name(shard, attempt))):
+        name = responses_name(shard, attempt)
+        for response in readable(folder.records(name), folder.path / name):
             if (key := _key_of(response)) is not None:
                 found.setdefault((key, origin_of(experiment.id, run_task, response)), response)
         return found

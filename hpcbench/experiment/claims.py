@@ -17,6 +17,7 @@ import socket
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +33,7 @@ from hpcbench.files.atomic import (
     Appender,
     create_exclusive,
     line_of,
+    log_damage,
     parse_line,
     read_lines,
     write_atomic,
@@ -426,7 +428,7 @@ def pieces_of(experiment: Experiment, run_task: str) -> Iterator[list[Response]]
     are left out.
     """
     for folder, name in _pieces(experiment, run_task):
-        yield list(readable(folder.records(name)))
+        yield list(readable(folder.records(name), folder.path / name))
 
 
 def unread_pieces(
@@ -555,7 +557,7 @@ def _before(experiment: Experiment, shard: Shard, attempt: int) -> list[Response
         gone: frozenset[str] = frozenset()
         for number in range(attempt - 1, first - 1, -1):
             path = experiment.shard_responses(shard.run_task, shard.index, number)
-            found += [one for one in readable(read_lines(path)) if one.sample_id not in gone]
+            found += [one for one in readable(read_lines(path), path) if one.sample_id not in gone]
             if number == REUSED:
                 break  # its events withdraw nothing
             last = deque(
@@ -571,20 +573,24 @@ def _attempts(folder: Folder, shard: Shard, attempts: Sequence[int]) -> Iterator
     seen: set[str] = set()
     gone = withdrawn(folder, shard.index, attempts)
     for attempt in attempts:
-        records = folder.records(responses_name(shard.index, attempt))
+        name = responses_name(shard.index, attempt)
         own, skip = [], gone.get(attempt, frozenset[str]())
-        for response in readable(records):
+        for response in readable(folder.records(name), folder.path / name):
             if response.sample_id not in seen and response.sample_id not in skip:
                 seen.add(response.sample_id)
                 own.append(response)
         yield own
 
 
-def readable(records: Iterable[Mapping[str, Any]]) -> Iterator[Response]:
-    """The answers among some records."""
+def readable(records: Iterable[Mapping[str, Any]], path: Path) -> Iterator[Response]:
+    """The answers among the records of a file; others are left out, and logged once."""
     from hpcbench.schema.records import Response  # late: a status reads no answers
 
-    return filter(None, map(Response.or_none, records))
+    for record in records:
+        if (answer := Response.or_none(record)) is not None:
+            yield answer
+        else:
+            log_damage(path, f"{path}: an answer is damaged and left out; there may be more")
 
 
 def _state(

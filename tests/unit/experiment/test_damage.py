@@ -315,3 +315,16 @@ def test_an_event_of_a_shard_with_a_field_of_another_type_is_left_out(
     ((_, attempt),) = Attempts(here, "rt").by_shard()
     assert (attempt.number, attempt.ended, attempt.answered) == (2, "", 0)
     assert usage_of(here).hours == ()
+
+
+def test_an_answer_of_another_form_is_left_out_and_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = fresh(tmp_path)
+    path = here.shard_responses("rt", 0, 2)
+    first, *lines = map(json.loads, path.read_text().splitlines())
+    del first["tries"]
+    path.write_text("".join(json.dumps(one) + "\n" for one in [first, *lines]))
+    (found,) = (answers for _, answers in answers_of(here, "rt") if answers)
+    assert set(found) == {"s0", "s2", "s3"}
+    assert f"{path}: an answer is damaged and left out" in caplog.text
