@@ -328,7 +328,7 @@ class Response:
             one for one in (self.recount, times.headers, times.scheduled) if one is not None
         ]
         numbers += [*times.chunks, *times.empty, *times.tokens, *(usage.values() if usage else ())]
-        if type(sum(numbers)) is not int or max(numbers) > _LARGEST or min(numbers) < -_LARGEST:
+        if {*map(type, numbers)} != {int} or max(numbers) > _LARGEST or min(numbers) < -_LARGEST:
             raise ValueError("a number is not whole, or has more than 64 bits")
         if source is not None:
             "".join((source["experiment"], source["run_task"], source["sample"]))

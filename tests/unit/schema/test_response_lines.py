@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hpcbench.files.atomic import parse_line
@@ -41,11 +41,15 @@ def is_answer(line: bytes) -> bool:
     return True
 
 
-JUNK = st.sampled_from([None, 1.5, 2**70, -(2**70), [], [None], ["x"], [2**70], {}, {"x": []}])
+JUNK = st.sampled_from(
+    [None, True, 1.5, 2**70, -(2**70), [], [None], [True], ["x"], [2**70], {}, {"x": []}]
+)
 
 
 @settings(max_examples=examples(300))
 @given(st.sampled_from([*WHOLE, *WHOLE["times"]]), JUNK, st.booleans())
+@example("start", True, False)
+@example("chunks", [True], False)
 def test_a_damaged_value_is_an_answer_for_all_readers_or_for_none(
     name: str, value: object, gone: bool
 ) -> None:
