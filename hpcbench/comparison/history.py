@@ -53,6 +53,9 @@ COLUMNS = {
 _FILLED = ("experiment", "plan", "created", "state", "run_task", "kind", "name", "recorded")
 """Columns with a value in each row."""
 
+_OF_VALUES = ("model", "dataset", "signature", "higher_is_better")
+"""Further columns with a value in each row that has a figure."""
+
 SAME = ("plan", "run_task", "name", "signature", "reading")
 """Columns that identify a trend: a row that differs in one of them belongs to another trend."""
 
@@ -428,7 +431,8 @@ def _lacks_values() -> polars.Expr:
     import polars
 
     lacking = polars.any_horizontal(polars.col(_FILLED).is_null())
-    return lacking | (polars.col("value").is_not_null() & polars.col("higher_is_better").is_null())
+    of_values = polars.any_horizontal(polars.col(_OF_VALUES).is_null())
+    return lacking | (polars.col("value").is_not_null() & of_values)
 
 
 def _all(files: Sequence[Path]) -> polars.DataFrame | None:

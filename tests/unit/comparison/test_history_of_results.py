@@ -170,7 +170,7 @@ def test_a_file_of_an_older_version_is_read_as_far_as_it_goes(tmp_path: Path) ->
     assert len(history.trends(tmp_path, "exact_match")) == 1
 
 
-@pytest.mark.parametrize("column", ["run_task", "created", "higher_is_better", "recorded"])
+@pytest.mark.parametrize("column", ["run_task", "created", "higher_is_better", "recorded", "model"])
 def test_a_file_whose_rows_lack_a_value_is_written_again_from_its_experiment(
     tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture, column: str
 ) -> None:
