@@ -20,7 +20,7 @@ from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.evaluation import pooling
 from hpcbench.evaluation.scoring import Policy
 from hpcbench.experiment.counts import Counts
-from hpcbench.experiment.view.scores import META, ScoresFiles, fields_of, rows_of, scan
+from hpcbench.experiment.view.scores import META, ScoresFiles, fields_of, reading, rows_of, scan
 from hpcbench.metrics.base import OF_BOUNDS, limits, outside
 from hpcbench.number_format import many
 from hpcbench.schema.plan import ResolvedRunTask
@@ -529,7 +529,8 @@ def read_parts(
     if FIELD not in keys:
         named |= {part: col(f"{metric}.{part}") for part in parts}
     columns = [one.alias(name) for name, one in named.items() if only is None or name in only]
-    frame = rows.select(columns).collect()
+    with reading(one.place.scores):
+        frame = rows.select(columns).collect()
     if FIELD in keys:
         fields = fields_of(one.place).filter(col("metric") == metric)
         frame = frame.join(

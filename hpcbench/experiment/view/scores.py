@@ -137,7 +137,7 @@ def read_keys(place: ScoresFiles) -> Keys | None:
 
 
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
     """Name the scores file that is damaged."""
     import polars
 
@@ -179,7 +179,7 @@ def scan(path: Path) -> Any:
     whole = held(path)
     if whole is not None:
         return whole.lazy()
-    with _reading(path):
+    with reading(path):
         return _checked(polars.scan_parquet(path, glob=False))
 
 
@@ -192,7 +192,7 @@ def held(path: Path) -> Any:
     stat = path.stat()
     if stat.st_size > SMALL:
         return None
-    with _reading(path):
+    with reading(path):
         return _whole(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
 
@@ -214,7 +214,7 @@ def rows_of(path: Path, columns: Sequence[str], only: Sequence[str] | None = Non
     known = set(rows.collect_schema().names())
     if only is not None:
         rows = rows.filter(polars.col("sample").is_in(list(only)))
-    with _reading(path):
+    with reading(path):
         return rows.select([name for name in columns if name in known]).collect()
 
 
@@ -236,7 +236,7 @@ def shape_of(path: Path) -> Shape | None:
         if (whole := held(path)) is not None:
             return Shape(whole.height, dict(whole.schema))
         rows = scan(path)
-        with _reading(path):
+        with reading(path):
             count = int(rows.select(polars.len()).collect().item())
         return Shape(count, dict(rows.collect_schema()))
     except (OSError, DamagedFile):
@@ -273,7 +273,7 @@ def frames_of(path: Path, shape: Shape, size: int) -> Iterator[Any]:
 
     rows = polars.scan_parquet(path, glob=False)
     for start in range(0, shape.rows, size):
-        with _reading(path):
+        with reading(path):
             frame = rows.slice(start, size).collect()
         yield frame
 
@@ -293,7 +293,7 @@ def fields_of(place: ScoresFiles, samples: Sequence[str] | None = None, most: in
         return polars.DataFrame(
             schema=dict.fromkeys(texts, polars.String) | dict.fromkeys(numbers, polars.Float64)
         )
-    with _reading(place.fields):
+    with reading(place.fields):
         if samples is None:
             return polars.read_parquet(place.fields, glob=False)
         rows = polars.scan_parquet(place.fields, glob=False)

@@ -10,6 +10,7 @@ import pytest
 
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.scores import KEYS
 from tests.unit.command import Cli
 from tests.unit.small import experiment, record, response, write_attempt
 
@@ -140,3 +141,13 @@ def test_gc_deletes_no_source_of_answers_whose_user_is_not_known(tmp_path: Path,
     here.reused_file.write_text("{")
     said = cli.err("gc", "--older", "0", "--yes", code=3)
     assert said.count("\n") == 1 and f"{here.reused_file} is damaged: " in said
+
+
+def test_scores_without_a_column_of_a_metric_are_named(tmp_path: Path, cli: Cli) -> None:
+    here = evaluated(tmp_path)
+    file = here.scores_file("rt")
+    scores = polars.read_parquet(file)
+    keys = {KEYS: polars.read_parquet_metadata(file)[KEYS]}
+    scores.drop("exact_match.numerator").write_parquet(file, metadata=keys)
+    said = cli.err("score", here.path, "--by", "document", code=3)
+    assert said.count("\n") == 1 and f"{file} is damaged: " in said
