@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.portal.broadcast import Hub
-from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.index import open_index
 from hpcbench.portal.results_cache import PageExperiment, results_of
 from hpcbench.schema.plan import ResolvedPlan
 from tests.unit import small
+from tests.unit.portal.asking import portal_over
 
 NAMES = ("a", "b", "task", "a.b-c_1", "name")
 
@@ -56,5 +54,5 @@ def seen(folder: Path, resolved: str) -> PageExperiment:
     path.mkdir(parents=True)
     Experiment(path).resolved_file.write_text(resolved, encoding="utf-8")
     Experiment(path).manifest_file.write_text("{}")
-    portal = Portal(folder, Options(folder), open_index(None, folder), Hub())
+    portal = portal_over(folder)
     return results_of(portal).experiment(portal, path.name)
