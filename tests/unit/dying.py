@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,9 @@ import pytest
 
 CALLS = ("open", "write", "fsync", "link", "unlink", "rename", "replace", "ftruncate", "mkdir")
 """Calls that count as a step. Reading does not: it leaves the disk as it was."""
+
+_ACCESSOR = getattr(pathlib, "_NormalAccessor", None)
+"""Where Python 3.10 keeps the calls of paths."""
 
 
 class Killed(BaseException):
@@ -38,7 +42,11 @@ class Dying:
     def __call__(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
             for name in CALLS:
-                patch.setattr(os, name, self._step(name, getattr(os, name)))
+                real = getattr(os, name)
+                step = self._step(name, real)
+                patch.setattr(os, name, step)
+                if getattr(_ACCESSOR, name, None) is real:
+                    patch.setattr(_ACCESSOR, name, staticmethod(step))
             yield
 
     def _step(self, name: str, real: Any) -> Any:
