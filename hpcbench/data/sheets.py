@@ -36,16 +36,16 @@ def read_sheet(
         UserError: the file is no spreadsheet, has no such sheet, or two columns have the same name.
         EnvironmentFault: openpyxl is not installed.
     """
-    with workbook(io.BytesIO(data), path, "save the sheet as CSV") as book:
+    with workbook(data, path, "save the sheet as CSV") as book:
         yield from _rows(book, path, sheet)
 
 
 @contextmanager
-def workbook(source: Path | io.BytesIO, path: Path, instead: str) -> Iterator[Any]:
+def workbook(data: bytes, path: Path, instead: str) -> Iterator[Any]:
     """Open a spreadsheet for reading row by row, with the computed values of formulas.
 
     Args:
-        source: its bytes, or its path.
+        data: its bytes; openpyxl keeps an open file open if not all rows are read.
         path: its path, for messages.
         instead: the alternative to an installation of openpyxl.
 
@@ -61,7 +61,7 @@ def workbook(source: Path | io.BytesIO, path: Path, instead: str) -> Iterator[An
             f"{path}: spreadsheets need openpyxl", remedy=f"{install_hint('excel')}, or {instead}"
         ) from error
     try:
-        book = load_workbook(source, read_only=True, data_only=True)
+        book = load_workbook(io.BytesIO(data), read_only=True, data_only=True)
     except (
         zipfile.BadZipFile, InvalidFileException, KeyError, ValueError, OSError, TypeError, SyntaxError,
     ) as error:  # fmt: skip

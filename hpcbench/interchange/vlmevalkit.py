@@ -223,7 +223,7 @@ def _rows(path: Path) -> Iterator[tuple[Problem, Mapping[str, Any]]]:
 
 
 def _xlsx(path: Path) -> Iterator[tuple[Problem, Mapping[str, Any]]]:
-    with workbook(path, path, "write it as .tsv (PRED_FORMAT=tsv)") as book:
+    with workbook(path.read_bytes(), path, "write it as .tsv (PRED_FORMAT=tsv)") as book:
         rows = book.worksheets[0].iter_rows(values_only=True)
         head = [str(name) for name in next(rows, ())]
         for number, row in enumerate(rows, 2):

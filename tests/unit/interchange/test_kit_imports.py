@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.experiment.view.metrics_json import metrics_of
 from hpcbench.experiment.view.performance_json import performance_of
+from hpcbench.interchange import vlmevalkit
 from hpcbench.status import status
 from tests.unit.command import Cli
 from tests.unit.interchange import kits
@@ -166,6 +168,13 @@ def test_filters_of_lm_eval_are_metrics_of_their_own(tmp_path: Path) -> None:
         "It is 3.",
     ]  # the raw answer, not the filtered one
     assert (here.manifest.imported or {})["kit_version"] == "0.4.13"
+
+
+def test_a_spreadsheet_whose_first_row_is_read_leaves_no_file_open(tmp_path: Path) -> None:
+    (table,) = kits.vlmevalkit(tmp_path / "outputs", "xlsx").rglob("*_OCRBench.xlsx")
+    with closing(vlmevalkit._rows(table)) as rows:
+        next(rows)
+    assert table not in [file.resolve() for file in Path("/proc/self/fd").iterdir()]
 
 
 @pytest.mark.parametrize("ending", ["tsv", "json", "xlsx"])
