@@ -300,6 +300,8 @@ def test_a_server_with_a_full_queue_of_connections_is_waited_for() -> None:
                 return await answer.read()
 
         assert set(await asyncio.gather(*(ask() for _ in range(8)))) == {b"hello"}
+        connections.close()
+        await asyncio.sleep(0)  # their sockets are closed one turn later
 
     with tempfile.TemporaryDirectory(prefix="hb") as folder, full_queue(folder, LENGTH) as path:
         run(journey(path))

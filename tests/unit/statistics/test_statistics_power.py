@@ -164,6 +164,8 @@ def scored(
         {
             "sample": [f"s{number}" for number in range(300)],
             "document": [f"d{number}" for number in documents],
+            "outcome": "ok",
+            "invalid": False,
             "exact_match": drawn if values is None else values,
         }
     )
