@@ -323,9 +323,9 @@ def test_while_a_model_loads_its_relay_says_how_it_fares_with_the_token_server(
     assert one.process.wait(20) == 1
     last = token_metrics.of_log(one.log.splitlines())
     assert last is not None
-    assert (last["granted"], last["waits"], last["state"]) == ({}, 1, "none")
-    assert last["failed"]["full_auth"] >= 2
-    assert "503" in last["why"]
+    assert (last.granted, last.waits, last.state) == ({}, 1, "none")
+    assert last.failed["full_auth"] >= 2
+    assert "503" in (last.why or "")
 
 
 @pytest.mark.long

@@ -366,6 +366,10 @@ def test_a_family_is_found_by_session_and_by_mark() -> None:
     stranger = subprocess.Popen(["sleep", "60"])
     everyone = (by_session, by_mark, stranger)
     try:
+        while not process_tree.environment(
+            by_mark.pid
+        ):  # the kernel shows none in the midst of exec
+            time.sleep(0.001)
         found = process_tree.members(by_session.pid, "mark-of-this-test")
         assert found == {by_session.pid, by_mark.pid}
         by_mark.kill()
