@@ -715,7 +715,13 @@ def test_a_client_that_no_longer_answers_ends_the_work_of_the_engine(
 
             async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 behind_reader, behind_writer = await asyncio.open_unix_connection(str(one.socket))
-                await asyncio.gather(forward(reader, behind_writer), forward(behind_reader, writer))
+                try:
+                    await asyncio.gather(
+                        forward(reader, behind_writer), forward(behind_reader, writer)
+                    )
+                except ConnectionError:  # an end that is closed may also be a broken connection
+                    behind_writer.close()
+                    writer.close()
                 over.set()
 
             async def asking() -> AsyncIterator[dict[str, Any]]:
