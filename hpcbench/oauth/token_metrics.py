@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from hpcbench.errors import OTHER_FORM
 from hpcbench.schema.token_figures import TokenFigures
 
 _PREFIX = "hpcbench_token_"
@@ -74,6 +75,6 @@ def of_log(lines: Iterable[str]) -> TokenFigures | None:
     found = None
     for one in lines:
         if one.startswith(_IN_A_LOG):
-            with contextlib.suppress(AttributeError, TypeError, ValueError):
+            with contextlib.suppress(*OTHER_FORM):
                 found = TokenFigures.of(json.loads(one.removeprefix(_IN_A_LOG)))
     return found

@@ -12,7 +12,7 @@ from hpcbench.experiment.event_log import time_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.attempts import Attempts
 from hpcbench.experiment.view.readings import last_reading, monitor_heard
-from hpcbench.experiment.view.workers import WorkerRun
+from hpcbench.experiment.view.workers import WorkerRun, spent_by
 from hpcbench.resume import last_job
 from hpcbench.schema.spending import Amount, BudgetCaps
 from hpcbench.schema.spending import in_words as budget_in_words
@@ -93,9 +93,7 @@ def _spending(facts: Facts) -> Spending | None:
     caps, currency = planned.budget.changed(facts.run_state.control.budget), planned.currency
     if caps == BudgetCaps() and not currency:
         return None
-    spent = Amount()
-    for worker in facts.workers:
-        spent = spent.plus(worker.spent or Amount())
+    spent = spent_by(facts.workers) or Amount()
     return Spending(
         requests=round(spent.requests),
         tokens=round(spent.tokens),

@@ -22,7 +22,7 @@ from hpcbench.experiment.submission import job_name, rounds, submitted_at
 from hpcbench.experiment.view.attempts import Attempt, Attempts
 from hpcbench.experiment.view.readings import GpuUse, readings
 from hpcbench.experiment.view.usage import CAUSES, Hours, Spent, Unit, Usage, written_usage
-from hpcbench.experiment.view.workers import WorkerEvent, WorkerRun, worker_runs
+from hpcbench.experiment.view.workers import WorkerEvent, WorkerRun, spent_by, worker_runs
 from hpcbench.files.atomic import write_json
 from hpcbench.schema.plan import Group
 from hpcbench.usage.hours import Run, Span, hours, waited
@@ -91,15 +91,13 @@ def look(experiment: Experiment) -> Usage:
 
 
 def _spent(experiment: Experiment, runs: Iterable[WorkerRun]) -> Spent | None:
-    known = [run.spent for run in runs if run.spent is not None]
-    if not known:
+    spent, currency = spent_by(runs), experiment.planned.currency
+    if spent is None:
         return None
-    requests, tokens, cost = (sum(kind) for kind in zip(*known, strict=True))
-    currency = experiment.planned.currency
     return Spent(
-        requests=round(requests),
-        tokens=round(tokens),
-        cost=round(cost, 6) if currency else None,
+        requests=round(spent.requests),
+        tokens=round(spent.tokens),
+        cost=round(spent.cost, 6) if currency else None,
         currency=currency or None,
     )
 

@@ -6,8 +6,10 @@ import contextlib
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NamedTuple
 
+from hpcbench.errors import OTHER_FORM
 from hpcbench.experiment.event_log import LAST_WORDS, is_event, time_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.archive import FOLDED, Folder
@@ -32,9 +34,6 @@ _DULL = tuple(
     b'{"event":"%s"' % kind for kind in (b"progress", b"loading", b"resources", b"shard_claimed")
 )
 """Prefixes of the most frequent lines of a file; only the last line of each kind in a look counts."""
-
-DAMAGED = (AttributeError, KeyError, TypeError, ValueError)
-"""Errors by an event of another form: a damaged line may still be JSON."""
 
 Hear = Callable[["WorkerRun", Mapping[str, Any]], object]
 """Receives every event of a run, in order."""
@@ -221,13 +220,13 @@ class WorkerRun:
             self.model, self.loading = event.get("model"), at
             self.shard = self.answered = None
         elif kind == "token":
-            with contextlib.suppress(*DAMAGED):
+            with contextlib.suppress(*OTHER_FORM):
                 self.tokens[str(event["model"])] = TokenFigures.of(event)
         elif kind == "limited":
-            with contextlib.suppress(*DAMAGED):
+            with contextlib.suppress(*OTHER_FORM):
                 self.limits[str(event["model"])] = LimitedWork.of(event)
         elif kind == "budget":
-            with contextlib.suppress(*DAMAGED):
+            with contextlib.suppress(*OTHER_FORM):
                 self.spent = Amount.of(event["spent"])
         elif kind == "model_ready":
             self.model, self.loading = event.get("model"), None
@@ -251,6 +250,12 @@ class WorkerRun:
         self.pid = pid if isinstance(pid, int) else 0
         self.node = str(owner.get("node") or self.host)
         self.started, self.last_words = at, None
+
+
+def spent_by(runs: Iterable[WorkerRun]) -> Amount | None:
+    """Amount that these runs spent together, requests in flight included; None: none of them says so."""
+    known = [run.spent for run in runs if run.spent is not None]
+    return reduce(Amount.plus, known) if known else None
 
 
 def run_task_of(event: Mapping[str, Any]) -> str:

@@ -142,7 +142,14 @@ def test_workers_figures_are_summed() -> None:
 
 
 @pytest.mark.parametrize(
-    "damaged", [{"granted": 7}, {"failed": {"full_auth": "x"}}, {"seconds": None}, {"age": []}]
+    "damaged",
+    [
+        {"granted": 7},
+        {"failed": {"full_auth": "x"}},
+        {"seconds": None},
+        {"age": []},
+        {"waits": float("inf")},
+    ],
 )
 def test_a_damaged_event_changes_no_figure(damaged: dict[str, Any]) -> None:
     worker = WorkerRun(group="g0", id="1_0-0")
